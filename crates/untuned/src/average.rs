@@ -1,0 +1,65 @@
+//! Averages of the iterates, for evaluation.
+
+use serde::{Deserialize, Serialize};
+
+use crate::vector;
+
+/// A running average of iterates.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Average {
+    /// The uniform mean; Theorems 1, 2 and 3 speak of it.
+    Uniform,
+    /// Polynomial decay: `x̄_t = (1 − w) x̄_{t−1} + w x_t`, `w = (γ + 1)/(γ + t)`, `t` from 1 (Shamir & Zhang 2013).
+    /// The authors of DoG call it mandatory, with `γ = 8`.
+    Polynomial(f64),
+}
+
+impl Average {
+    /// The weight of the `count`-th point of the average, counted from 1.
+    pub fn weight(self, count: u64) -> f64 {
+        match self {
+            Average::Uniform => 1.0 / count as f64,
+            Average::Polynomial(gamma) => (gamma + 1.0) / (gamma + count as f64),
+        }
+    }
+
+    /// Takes `x` into `mean` as its `count`-th point, counted from 1.
+    pub fn add(self, mean: &mut [f64], x: &[f64], count: u64) {
+        if count == 1 {
+            mean.copy_from_slice(x);
+        } else {
+            vector::average_into(mean, self.weight(count), x);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn averaged(average: Average, points: &[f64]) -> f64 {
+        let mut mean = [f64::NAN];
+        for (i, &x) in points.iter().enumerate() {
+            average.add(&mut mean, &[x], i as u64 + 1);
+        }
+        mean[0]
+    }
+
+    #[test]
+    fn uniform_is_the_mean() {
+        assert_eq!(averaged(Average::Uniform, &[1.0, 2.0, 3.0, 6.0]), 3.0);
+    }
+
+    /// By hand: w_1 = 9/9, w_2 = 9/10, w_3 = 9/11.
+    #[test]
+    fn polynomial_decay_by_hand() {
+        assert_eq!(averaged(Average::Polynomial(8.0), &[4.0]), 4.0);
+        assert!((averaged(Average::Polynomial(8.0), &[4.0, 14.0]) - 13.0).abs() < 1e-15);
+        assert!((averaged(Average::Polynomial(8.0), &[4.0, 14.0, 24.0]) - 22.0).abs() < 1e-14);
+        assert!(
+            (averaged(Average::Polynomial(0.0), &[1.0, 2.0, 6.0]) - 3.0).abs() < 1e-15,
+            "γ = 0 is the mean"
+        );
+    }
+}

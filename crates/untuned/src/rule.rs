@@ -1,0 +1,268 @@
+//! The one small interface of every scalar step-size rule: an [`Observation`] in, a [`Step`] or a [`Refusal`] out.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// A scalar rule: "what is the step size now?".
+///
+/// It never sees a vector: the loop owns the parameters, the gradient, `x_0` and the best iterate.
+///
+/// # Contract
+/// An error leaves the rule exactly as it was; so does a stationary point (`‖g‖ = 0`), whose step has size 0.
+/// A size is finite and never negative.
+pub trait StepRule {
+    /// What the loop must measure or keep for this rule beyond the loss and the gradient's norm.
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    /// The step from the point just observed.
+    ///
+    /// # Errors
+    /// Refuses what it cannot answer, before any of its state changes.
+    fn step(&mut self, seen: &Observation) -> Result<Step, Refusal>;
+}
+
+impl<R: StepRule + ?Sized> StepRule for &mut R {
+    fn needs(&self) -> Needs {
+        (**self).needs()
+    }
+    fn step(&mut self, seen: &Observation) -> Result<Step, Refusal> {
+        (**self).step(seen)
+    }
+}
+
+/// What a rule wants measured or kept, so that nobody pays for what is not used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// `‖x_t − x_0‖` in [`Observation::distance`].
+    pub distance: bool,
+    /// The sum of the gradient's entries in [`Observation::grad_sum`].
+    pub grad_sum: bool,
+    /// The best iterate and its gradient: the rule may answer with [`Point::Best`].
+    pub best: bool,
+    /// `x_0` and its gradient: the rule may answer with [`Point::Origin`].
+    pub origin: bool,
+}
+
+impl Needs {
+    /// Passes a step on, unless it breaks the contract: a size that is not finite or is negative, or a point that the rule
+    /// did not ask to be kept.
+    pub(crate) fn allow(self, next: Step, seen: &Observation) -> Result<Step, Refusal> {
+        Step::new(next.size, seen)?;
+        let step = seen.step;
+        match next.from {
+            Point::Best if !self.best => Err(Refusal::Missing { step, what: "best" }),
+            Point::Origin if !self.origin => Err(Refusal::Missing { step, what: "origin" }),
+            _ => Ok(next),
+        }
+    }
+}
+
+/// What is known of the point `x_t` when the rule is asked.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Observation {
+    /// `t`, from 0.
+    pub step: u64,
+    /// The loss that was differentiated.
+    pub loss: f64,
+    /// `‖g‖` over all parameters; a norm and not its square, so that a gradient below 1.5e-162 is not lost.
+    pub grad_norm: f64,
+    /// `‖x_0‖`.
+    pub x0_norm: f64,
+    /// `‖x_t − x_0‖`, where [`Needs::distance`] asks for it.
+    pub distance: Option<f64>,
+    /// The sum of the gradient's entries, where [`Needs::grad_sum`] asks for it.
+    pub grad_sum: Option<f64>,
+    /// The number of parameters.
+    pub dimension: u64,
+}
+
+impl Observation {
+    /// An observation without the optional parts.
+    pub fn new(step: u64, loss: f64, grad_norm: f64) -> Observation {
+        Observation { step, loss, grad_norm, x0_norm: 0.0, distance: None, grad_sum: None, dimension: 1 }
+    }
+
+    /// Refuses a loss, norm, distance or sum that is not finite. Every rule calls this first.
+    ///
+    /// # Errors
+    /// Names the value and the step.
+    #[inline]
+    pub fn check(&self) -> Result<(), Refusal> {
+        let step = self.step;
+        if !self.loss.is_finite() {
+            return Err(Refusal::Loss { step, loss: self.loss });
+        }
+        if !(self.grad_norm.is_finite() && self.grad_norm >= 0.0) {
+            return Err(Refusal::Gradient { step, grad_norm: self.grad_norm });
+        }
+        for (what, value) in [("distance", self.distance), ("grad_sum", self.grad_sum)] {
+            if let Some(value) = value {
+                if !value.is_finite() {
+                    return Err(Refusal::NotFinite { step, what, value });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `f − l`, at least 0.
+    #[inline]
+    pub fn above(&self, bound: f64) -> Gap {
+        let value = self.loss - bound;
+        Gap { value: value.max(0.0), below: value < 0.0 }
+    }
+
+    /// `numerator/‖g‖²` without losing a norm whose square underflows; infinite where the quotient overflows.
+    #[inline]
+    pub fn over_squared_norm(&self, numerator: f64) -> f64 {
+        over_square(numerator, self.grad_norm)
+    }
+}
+
+/// `numerator/norm²`, also where `norm²` is not a normal number.
+#[inline]
+pub(crate) fn over_square(numerator: f64, norm: f64) -> f64 {
+    let squared = norm * norm;
+    if squared.is_normal() { numerator / squared } else { numerator / norm / norm }
+}
+
+/// `f − l`, clamped at 0.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gap {
+    /// `max(f − l, 0)`.
+    pub value: f64,
+    /// Whether the loss was below the bound.
+    pub below: bool,
+}
+
+/// The answer of a rule: `x_{t+1} = from − size · gradient at from`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// The step size.
+    pub size: f64,
+    /// The point that the step starts from.
+    pub from: Point,
+    /// What the loop should count and report.
+    pub kind: StepKind,
+}
+
+/// The point that a step starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Point {
+    /// The point just observed.
+    Here,
+    /// The best iterate so far (ties go to the later one).
+    Best,
+    /// `x_0`.
+    Origin,
+}
+
+/// Whether a step is an ordinary one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StepKind {
+    /// The formula's value.
+    Regular,
+    /// The gradient was 0: the size is 0.
+    Stationary,
+    /// The loss was below the rule's lower bound: the numerator was clamped at 0.
+    BelowBound,
+}
+
+impl Step {
+    /// The step at a stationary point.
+    pub const STATIONARY: Step = Step { size: 0.0, from: Point::Here, kind: StepKind::Stationary };
+
+    /// A step of this size from the point just observed.
+    ///
+    /// # Errors
+    /// Refuses a size that is not finite or is negative.
+    #[inline]
+    pub fn new(size: f64, seen: &Observation) -> Result<Step, Refusal> {
+        if size.is_finite() && size >= 0.0 {
+            Ok(Step { size, from: Point::Here, kind: StepKind::Regular })
+        } else {
+            Err(Refusal::Overflow { step: seen.step, loss: seen.loss, grad_norm: seen.grad_norm, size })
+        }
+    }
+
+    /// The same step, marked when its numerator was clamped.
+    #[inline]
+    pub fn mark(mut self, gap: Gap) -> Step {
+        if gap.below {
+            self.kind = StepKind::BelowBound;
+        }
+        self
+    }
+
+    /// The same step, from another point.
+    #[inline]
+    pub fn starting_at(mut self, point: Point) -> Step {
+        self.from = point;
+        self
+    }
+}
+
+/// Why a rule gave no step. The rule's state is what it was before.
+#[derive(Debug, Clone, Copy, PartialEq, Error)]
+pub enum Refusal {
+    /// The loss is NaN or infinite.
+    #[error("step {step}: the loss is {loss}")]
+    Loss {
+        /// `t`.
+        step: u64,
+        /// The loss.
+        loss: f64,
+    },
+    /// The gradient's norm is NaN, infinite or negative.
+    #[error("step {step}: the gradient's norm is {grad_norm}")]
+    Gradient {
+        /// `t`.
+        step: u64,
+        /// The norm.
+        grad_norm: f64,
+    },
+    /// Another measured value is NaN or infinite.
+    #[error("step {step}: {what} is {value}")]
+    NotFinite {
+        /// `t`.
+        step: u64,
+        /// The field of the observation.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// The loop did not measure what the rule [needs](StepRule::needs).
+    #[error("step {step}: the rule needs `{what}`, and the observation does not have it")]
+    Missing {
+        /// `t`.
+        step: u64,
+        /// The field of the observation.
+        what: &'static str,
+    },
+    /// The formula's value cannot be held by a 64-bit float.
+    #[error("step {step}: the step size is {size} (loss {loss:e}, gradient norm {grad_norm:e})")]
+    Overflow {
+        /// `t`.
+        step: u64,
+        /// The loss.
+        loss: f64,
+        /// The norm.
+        grad_norm: f64,
+        /// What the formula gave.
+        size: f64,
+    },
+    /// The run is longer than the horizon that the rule was made for.
+    #[error("step {step}: the rule was made for {horizon} steps; {remedy}")]
+    PastHorizon {
+        /// `t`.
+        step: u64,
+        /// `T`.
+        horizon: u64,
+        /// What to write instead.
+        remedy: &'static str,
+    },
+}

@@ -1,0 +1,402 @@
+//! Spec strings: `clipped-gd:lr=0.1,threshold=10`, the one notation for rules and problems everywhere.
+//!
+//! A catalog entry says which parameters exist, what they may be and what they are by default. [`Spec::parse`] checks
+//! a text against a catalog; printing a spec gives a text that parses to the same spec.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// A rule or a problem as the user sees it: its name, formula, parameters and source.
+#[derive(Debug)]
+pub struct Entry {
+    /// The name in a spec string.
+    pub name: &'static str,
+    /// Other names that mean the same and print as `name`.
+    pub aliases: &'static [&'static str],
+    /// The formula, in one line of plain text.
+    pub formula: &'static str,
+    /// What may stand after the colon.
+    pub parameters: &'static [Parameter],
+    /// Where it was published.
+    pub reference: &'static str,
+}
+
+impl Entry {
+    /// Whether there is a parameter of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.parameters.iter().any(|p| p.name == name)
+    }
+}
+
+/// One `key=value` that an [`Entry`] accepts.
+#[derive(Debug)]
+pub struct Parameter {
+    /// The key.
+    pub name: &'static str,
+    /// What a value may be.
+    pub kind: Kind,
+    /// What holds when the key is not given.
+    pub default: Fallback,
+    /// One line for the user.
+    pub meaning: &'static str,
+}
+
+/// What the value of a [`Parameter`] may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A finite number.
+    Finite,
+    /// A finite number, zero or more.
+    NonNegative,
+    /// A finite number above zero.
+    Positive,
+    /// A number above zero, or `inf`.
+    PositiveOrInfinite,
+    /// A whole number within these limits.
+    Whole(u64, u64),
+    /// One of these words.
+    Word(&'static [&'static str]),
+}
+
+/// What a [`Parameter`] is when it is not given.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fallback {
+    /// There is no default: it must be given.
+    Required,
+    /// This number.
+    Number(f64),
+    /// This word.
+    Word(&'static str),
+    /// It follows from something else; the text says from what.
+    Derived(&'static str),
+}
+
+/// The value of a parameter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value {
+    /// A number; whole numbers too.
+    Number(f64),
+    /// One of the words that the parameter allows.
+    Word(&'static str),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Number(v) => f.write_str(&number(*v)),
+            Value::Word(w) => f.write_str(w),
+        }
+    }
+}
+
+/// The shortest text that reads back as exactly `v`: `0.1`, `10`, `1e-8`, `inf`.
+pub fn number(v: f64) -> String {
+    let size = v.abs();
+    if v != 0.0 && v.is_finite() && !(1e-4..1e7).contains(&size) { format!("{v:e}") } else { format!("{v}") }
+}
+
+/// A spec string that was checked against a catalog: the entry and the parameters that were given.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    entry: &'static Entry,
+    /// As many as the entry has parameters, in the entry's order.
+    given: Vec<Option<Value>>,
+}
+
+impl PartialEq for Spec {
+    fn eq(&self, other: &Spec) -> bool {
+        self.entry.name == other.entry.name && self.given == other.given
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.entry.name)?;
+        let mut separator = ':';
+        for (parameter, value) in self.entry.parameters.iter().zip(&self.given) {
+            if let Some(value) = value {
+                write!(f, "{separator}{}={value}", parameter.name)?;
+                separator = ',';
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Spec {
+    /// Reads `name` or `name:key=value,…` against a catalog of `what` ("rule", "problem").
+    ///
+    /// # Errors
+    /// Says which part of the text is wrong and what would be right.
+    pub fn parse(text: &str, what: &'static str, catalog: &[&'static Entry]) -> Result<Spec, SpecError> {
+        let (name, arguments) = match text.split_once(':') {
+            Some((name, arguments)) => (name.trim(), Some(arguments)),
+            None => (text.trim(), None),
+        };
+        let entry =
+            catalog.iter().find(|e| e.name == name || e.aliases.contains(&name)).ok_or_else(|| {
+                let names =
+                    || catalog.iter().flat_map(|e| std::iter::once(&e.name).chain(e.aliases)).copied();
+                SpecError::UnknownName {
+                    what,
+                    given: excerpt(name),
+                    hint: hint(name, names()),
+                    known: catalog.iter().map(|e| e.name).collect::<Vec<_>>().join(", "),
+                }
+            })?;
+        let mut spec = Spec { entry, given: vec![None; entry.parameters.len()] };
+        for pair in arguments.into_iter().flat_map(|a| a.split(',')) {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(SpecError::NotAPair {
+                    owner: entry.name,
+                    given: excerpt(pair.trim()),
+                    example: spec.example(),
+                });
+            };
+            spec.set(key.trim(), value.trim())?;
+        }
+        for (parameter, given) in entry.parameters.iter().zip(&spec.given) {
+            if parameter.default == Fallback::Required && given.is_none() {
+                return Err(SpecError::Missing {
+                    owner: entry.name,
+                    name: parameter.name,
+                    meaning: parameter.meaning,
+                    example: spec.example(),
+                });
+            }
+        }
+        Ok(spec)
+    }
+
+    fn set(&mut self, key: &str, text: &str) -> Result<(), SpecError> {
+        let owner = self.entry.name;
+        let parameters = self.entry.parameters;
+        let Some(at) = parameters.iter().position(|p| p.name == key) else {
+            let known = if parameters.is_empty() {
+                format!("`{owner}` takes no parameters")
+            } else {
+                let names: Vec<_> = parameters.iter().map(|p| p.name).collect();
+                format!("`{owner}` takes {}", names.join(", "))
+            };
+            let hint = hint(key, parameters.iter().map(|p| p.name));
+            return Err(SpecError::UnknownParameter { owner, given: excerpt(key), hint, known });
+        };
+        let parameter = &parameters[at];
+        if self.given[at].is_some() {
+            return Err(SpecError::Twice { owner, name: parameter.name });
+        }
+        self.given[at] = Some(parameter.read(owner, text)?);
+        Ok(())
+    }
+
+    /// The name of the rule or problem.
+    pub fn name(&self) -> &'static str {
+        self.entry.name
+    }
+
+    /// The catalog entry behind this spec.
+    pub fn entry(&self) -> &'static Entry {
+        self.entry
+    }
+
+    /// The parameter's value as given in the text, or its default; `None` where the default is derived.
+    ///
+    /// # Panics
+    /// When the entry has no parameter of that name, which is a mistake in the catalog.
+    pub fn value(&self, name: &str) -> Option<Value> {
+        let at = self.entry.parameters.iter().position(|p| p.name == name);
+        let at = at.unwrap_or_else(|| panic!("`{}` has no parameter `{name}`", self.entry.name));
+        self.given[at].or(match self.entry.parameters[at].default {
+            Fallback::Number(v) => Some(Value::Number(v)),
+            Fallback::Word(w) => Some(Value::Word(w)),
+            Fallback::Required | Fallback::Derived(_) => None,
+        })
+    }
+
+    /// Whether the text gave this parameter.
+    pub fn is_given(&self, name: &str) -> bool {
+        self.entry.parameters.iter().zip(&self.given).any(|(p, v)| p.name == name && v.is_some())
+    }
+
+    /// Like [`Spec::value`], for a parameter that is a number with a derived default.
+    pub fn optional(&self, name: &str) -> Option<f64> {
+        match self.value(name) {
+            Some(Value::Number(v)) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// Like [`Spec::value`], for a parameter that is a number and always has a value.
+    ///
+    /// # Panics
+    /// When the parameter is a word or its default is derived, which is a mistake in the catalog.
+    pub fn number(&self, name: &str) -> f64 {
+        self.optional(name).unwrap_or_else(|| panic!("`{}`: `{name}` is not a number", self.entry.name))
+    }
+
+    /// Like [`Spec::value`], for a parameter that is a word.
+    ///
+    /// # Panics
+    /// When the parameter is a number, which is a mistake in the catalog.
+    pub fn word(&self, name: &str) -> &'static str {
+        match self.value(name) {
+            Some(Value::Word(w)) => w,
+            _ => panic!("`{}`: `{name}` is not a word", self.entry.name),
+        }
+    }
+
+    /// A spec string for this entry that shows how parameters are written.
+    fn example(&self) -> String {
+        let wanted = |p: &&Parameter| p.default == Fallback::Required;
+        let shown: Vec<&Parameter> = match self.entry.parameters.iter().filter(wanted).collect::<Vec<_>>() {
+            required if required.is_empty() => self.entry.parameters.iter().take(1).collect(),
+            required => required,
+        };
+        let pairs: Vec<_> = shown.iter().map(|p| format!("{}={}", p.name, p.example())).collect();
+        if pairs.is_empty() {
+            self.entry.name.to_string()
+        } else {
+            format!("{}:{}", self.entry.name, pairs.join(","))
+        }
+    }
+}
+
+impl Parameter {
+    fn read(&self, owner: &'static str, text: &str) -> Result<Value, SpecError> {
+        let wrong = |must: String| SpecError::BadValue { owner, name: self.name, given: excerpt(text), must };
+        if let Kind::Word(words) = self.kind {
+            let word = words.iter().find(|w| **w == text);
+            return word.map(|w| Value::Word(w)).ok_or_else(|| wrong(format!("one of {}", words.join(", "))));
+        }
+        let v: f64 = text.parse().map_err(|_| wrong(format!("a number, for example {}", self.example())))?;
+        if v.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) {
+            return Err(wrong("a number that a 64-bit float can hold".to_string()));
+        }
+        let (right, must) = match self.kind {
+            Kind::Finite => (v.is_finite(), "a finite number".to_string()),
+            Kind::NonNegative => (v.is_finite() && v >= 0.0, "a finite number, 0 or more".to_string()),
+            Kind::Positive => (v.is_finite() && v > 0.0, "a finite number above 0".to_string()),
+            Kind::PositiveOrInfinite => (v > 0.0, "a number above 0, or inf".to_string()),
+            Kind::Whole(low, high) => (
+                v.fract() == 0.0 && v >= low as f64 && v <= high as f64,
+                format!("a whole number from {low} to {high}"),
+            ),
+            Kind::Word(_) => (false, String::new()),
+        };
+        if right { Ok(Value::Number(v)) } else { Err(wrong(must)) }
+    }
+
+    fn example(&self) -> String {
+        match (self.default, self.kind) {
+            (Fallback::Number(v), _) => number(v),
+            (Fallback::Word(w), _) => w.to_string(),
+            (_, Kind::Word(words)) => words.first().copied().unwrap_or("word").to_string(),
+            (_, Kind::Whole(low, _)) => low.to_string(),
+            _ => "0.1".to_string(),
+        }
+    }
+}
+
+/// The text as an error message shows it: whole, unless it is very long.
+fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_string(),
+    }
+}
+
+/// ``: did you mean `x`?`` when a known name is near, else nothing.
+fn hint<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> String {
+    if given.len() > 80 {
+        return String::new();
+    }
+    let given = given.to_lowercase();
+    let near = known.map(|k| (strsim::damerau_levenshtein(&given, k), k)).min();
+    match near {
+        // Of a name as short as `gd` at least something must be right.
+        Some((distance, name)) if distance < name.len() && distance <= 2.max(name.len() / 3) => {
+            format!(", did you mean `{name}`?")
+        }
+        _ => String::new(),
+    }
+}
+
+/// What is wrong with a spec string.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum SpecError {
+    /// No rule or problem has this name.
+    #[error("unknown {what} `{given}`{hint} (known: {known})")]
+    UnknownName {
+        /// "rule" or "problem".
+        what: &'static str,
+        /// The name in the text.
+        given: String,
+        /// The nearest known name, as words.
+        hint: String,
+        /// All known names.
+        known: String,
+    },
+    /// The rule or problem has no such parameter.
+    #[error("`{owner}` has no parameter `{given}`{hint} ({known})")]
+    UnknownParameter {
+        /// The rule or problem.
+        owner: &'static str,
+        /// The key in the text.
+        given: String,
+        /// The nearest known key, as words.
+        hint: String,
+        /// All known keys, as words.
+        known: String,
+    },
+    /// Something after the colon is not `key=value`.
+    #[error("`{owner}`: `{given}` is not key=value; write it like `{example}`")]
+    NotAPair {
+        /// The rule or problem.
+        owner: &'static str,
+        /// The piece of text.
+        given: String,
+        /// A spec string that works.
+        example: String,
+    },
+    /// A parameter stands twice.
+    #[error("`{owner}`: `{name}` is given twice; keep one of them")]
+    Twice {
+        /// The rule or problem.
+        owner: &'static str,
+        /// The key.
+        name: &'static str,
+    },
+    /// A value is not a number or word of the kind wanted.
+    #[error("`{owner}`: {name}={given} does not work, {name} must be {must}")]
+    BadValue {
+        /// The rule or problem.
+        owner: &'static str,
+        /// The key.
+        name: &'static str,
+        /// The value in the text.
+        given: String,
+        /// What a value must be.
+        must: String,
+    },
+    /// A parameter without a default was not given.
+    #[error("`{owner}` needs `{name}` ({meaning}); write it like `{example}`")]
+    Missing {
+        /// The rule or problem.
+        owner: &'static str,
+        /// The key.
+        name: &'static str,
+        /// What it means.
+        meaning: &'static str,
+        /// A spec string that works.
+        example: String,
+    },
+    /// Parameters that exclude each other, or do not fit the run.
+    #[error("`{owner}`: {why}")]
+    Unfit {
+        /// The rule or problem.
+        owner: &'static str,
+        /// What does not fit, and what to write instead.
+        why: String,
+    },
+}

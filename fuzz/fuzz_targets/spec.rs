@@ -1,0 +1,37 @@
+//! Any text as a spec string of a rule or a problem: an error that says something, or a spec that reads back, builds
+//! and steps without a panic.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use untuned::{Observation, ProblemSpec, RuleSpec, Setting, StepRule};
+
+fuzz_target!(|text: &str| {
+    match text.parse::<RuleSpec>() {
+        Ok(spec) => {
+            assert_eq!(spec.to_string().parse::<RuleSpec>().as_ref(), Ok(&spec));
+            for steps in [0, 7, u64::MAX] {
+                let setting = Setting { steps, f_star: Some(0.0) };
+                let Ok(mut rule) = spec.build(&setting) else { continue };
+                for (t, loss, grad_norm) in
+                    [(0, 2.0, 0.5), (1, 1e300, 1e-200), (2, -1.0, 0.0), (u64::MAX, 1.0, 1.0)]
+                {
+                    let base = Observation::new(t, loss, grad_norm);
+                    let seen = Observation { distance: Some(1.0), grad_sum: Some(-grad_norm), ..base };
+                    if let Ok(step) = rule.step(&seen) {
+                        assert!(step.size.is_finite() && step.size >= 0.0, "{text}: {step:?}");
+                    }
+                }
+            }
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    match text.parse::<ProblemSpec>() {
+        Ok(spec) => {
+            assert_eq!(spec.to_string().parse::<ProblemSpec>().as_ref(), Ok(&spec));
+            if let Ok(problem) = spec.build() {
+                problem.value(&problem.start());
+            }
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+});
