@@ -1,0 +1,6 @@
+//! Experiments with [`untuned`]: traces, figures, reports, and the paper's experiments.
+
+pub mod figure;
+pub mod report;
+pub mod synthetic;
+pub mod trace;

@@ -1,0 +1,76 @@
+//! The experiment's results as files: one JSON file with everything, and tables as CSV.
+
+use std::io;
+
+use serde::Serialize;
+
+use super::{L1, Synthetic};
+
+/// The file that holds everything; figures and report are made from it alone.
+pub const RESULTS_FILE: &str = "synthetic.json";
+
+/// All data files: name and content.
+///
+/// # Errors
+/// When the results cannot be written as JSON or CSV, which would be a mistake of ours.
+pub fn files(results: &Synthetic) -> io::Result<Vec<(String, Vec<u8>)>> {
+    Ok(vec![
+        (RESULTS_FILE.to_string(), json(results)?),
+        ("claims.json".to_string(), json(&results.claims)?),
+        ("curves.csv".to_string(), curves(results)?),
+        ("steps.csv".to_string(), steps(results)?),
+        ("grid.csv".to_string(), table(&results.grid.cells)?),
+    ])
+}
+
+fn json(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(value)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+fn table<T: Serialize>(rows: impl IntoIterator<Item = T>) -> io::Result<Vec<u8>> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        writer.serialize(row).map_err(io::Error::other)?;
+    }
+    writer.into_inner().map_err(|e| io::Error::other(e.to_string()))
+}
+
+#[derive(Serialize)]
+struct Point<'a> {
+    panel: &'a str,
+    l1: f64,
+    rule: &'a str,
+    /// The step of the run, or the horizon, whichever the panel's abscissa is.
+    step: u64,
+    gap: f64,
+}
+
+fn curves(results: &Synthetic) -> io::Result<Vec<u8>> {
+    let points = results.panels.iter().flat_map(|panel| {
+        panel.curves.iter().flat_map(|curve| {
+            let point =
+                |&(step, gap)| Point { panel: &panel.key, l1: curve.l1, rule: &curve.rule, step, gap };
+            curve.points.iter().map(point)
+        })
+    });
+    table(points)
+}
+
+#[derive(Serialize)]
+struct Steps<'a> {
+    method: &'a str,
+    l1: f64,
+    rule: &'a str,
+    /// Empty where the run did not get there.
+    steps: Option<u64>,
+}
+
+fn steps(results: &Synthetic) -> io::Result<Vec<u8>> {
+    let rows = results.steps.iter().flat_map(|row| {
+        let cells = L1.iter().zip(&row.rules).zip(&row.steps);
+        cells.map(|((&l1, rule), &steps)| Steps { method: &row.key, l1, rule, steps })
+    });
+    table(rows)
+}
