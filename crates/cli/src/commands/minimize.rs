@@ -1,0 +1,240 @@
+//! `untuned minimize`.
+
+use std::fmt::Write;
+use std::ops::ControlFlow;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use untuned::average::Average;
+use untuned::minimize::{Iterate, Kept};
+use untuned::spec::number;
+use untuned::theory::{Accuracy, Explainer, Explanation};
+use untuned::{Minimizer, Outcome, Problem, ProblemSpec, RuleSpec, Run, Setting, vector};
+use untuned_lab::trace::TraceFile;
+
+use crate::args::{Averaging, Minimize};
+use crate::end::End;
+use crate::{interrupt, output};
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Printed {
+    problem: String,
+    rule: String,
+    steps: u64,
+    #[serde(rename = "final")]
+    last: Value,
+    best: Best,
+    average: Option<Value>,
+    outcome: &'static str,
+    /// The step at which a run ended early, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<Ended>,
+    below_bound: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: Option<Explanation>,
+}
+
+#[derive(Serialize)]
+struct Value {
+    loss: f64,
+    gap: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Best {
+    loss: f64,
+    gap: Option<f64>,
+    step: u64,
+}
+
+#[derive(Serialize)]
+struct Ended {
+    step: u64,
+    why: String,
+}
+
+pub fn run(args: &Minimize) -> Result<(), End> {
+    let problem_spec: ProblemSpec = args.problem.parse().map_err(End::request)?;
+    let rule_spec: RuleSpec = args.rule.parse().map_err(End::request)?;
+    let problem = problem_spec.build().map_err(End::request)?;
+    let problem = problem.as_ref();
+    let mut rule = rule_spec.build(&Setting::of(problem, args.steps)).map_err(End::request)?;
+    let f_star = problem.known().f_star;
+
+    let mut trace = match &args.trace {
+        Some(path) => {
+            output::check_parent(path, "--trace")?;
+            let file = TraceFile::create(path, f_star);
+            Some(file.map_err(|e| End::io(e, format!("--trace {}", path.display())))?)
+        }
+        None => None,
+    };
+    let bar = progress_bar(args.steps);
+    let mut watch = |i: &Iterate<'_>| {
+        if i.step % 4096 == 0 {
+            bar.set_position(i.step);
+        }
+        if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+
+    let average = match args.average {
+        Averaging::Uniform => Average::Uniform,
+        Averaging::Polynomial => Average::Polynomial(8.0),
+    };
+    let mut explainer = args.explain.then(|| {
+        let bound = if rule_spec.spec().entry().has("lower_bound") {
+            rule_spec.spec().number("lower_bound")
+        } else {
+            0.0
+        };
+        let explainer =
+            Explainer::new(problem, &rule_spec, bound, args.steps).accuracy(accuracy(problem, f_star));
+        if problem_spec.name() == "quartic" { explainer.quartic() } else { explainer }
+    });
+    let mut minimizer = Minimizer::new(problem).trace(false).average(Some(average)).observe(&mut watch);
+    if let Some(trace) = &mut trace {
+        minimizer = minimizer.observe(trace);
+    }
+    if let Some(explainer) = &mut explainer {
+        minimizer = minimizer.observe(explainer);
+    }
+    let run = minimizer.run(&mut rule, &problem.start(), args.steps).map_err(End::request)?;
+    bar.finish_and_clear();
+    if let (Some(trace), Some(path)) = (trace, &args.trace) {
+        trace.finish().map_err(|e| End::io(e, format!("cannot write {}", path.display())))?;
+    }
+
+    let explanation = explainer.map(|e| e.finish(&run));
+
+    let interrupted = matches!(run.outcome, Outcome::Stopped { .. });
+    if args.json {
+        let result = Printed { explanation, ..result(args, &problem_spec, &rule_spec, f_star, &run) };
+        output::print_json(&result)?;
+    } else {
+        let explained = explanation.map_or(String::new(), |e| format!("\n{}", e.text()));
+        output::print(&(words(args, &problem_spec, &rule_spec, f_star, &run) + &explained))?;
+    }
+    match run.outcome {
+        _ if interrupted => Err(End::Interrupted),
+        Outcome::Diverged { .. } | Outcome::Refused(_) => {
+            let why = ended(&run).map_or(String::new(), |e| e.why);
+            eprintln!("the run ended early: {why}");
+            Err(End::Run)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What the problem's values may be off by, beyond the rounding of the result: some of the minima are computed, to 1e-12,
+/// and a sum of `n` terms rounds `n` times.
+fn accuracy(problem: &dyn Problem, f_star: Option<f64>) -> Accuracy {
+    let terms = problem.dimension() as f64;
+    if terms == 1.0 {
+        return Accuracy::default();
+    }
+    let mut gradient = vec![0.0; problem.dimension()];
+    let value = problem.value_and_gradient(&problem.start(), &mut gradient);
+    let rounding = f64::EPSILON * terms.sqrt();
+    let size = value.abs().max(f_star.unwrap_or(0.0).abs());
+    Accuracy { value: 1e-12 * size.max(1.0), gradient: rounding * vector::norm(&gradient) }
+}
+
+/// A bar for runs of which somebody might see a part.
+fn progress_bar(steps: u64) -> ProgressBar {
+    if steps < 100_000 || !output::progress_is_seen() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} steps, {eta} left");
+    ProgressBar::new(steps).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn ended(run: &Run) -> Option<Ended> {
+    match &run.outcome {
+        Outcome::Finished | Outcome::Stationary => None,
+        Outcome::Diverged { step } => {
+            let loss = run.last.loss;
+            let what = if loss.is_finite() {
+                "the gradient is not finite".to_string()
+            } else {
+                format!("the loss is {loss}")
+            };
+            Some(Ended { step: *step, why: format!("step {step}: {what}") })
+        }
+        Outcome::Refused(refusal) => Some(Ended { step: run.last.step, why: refusal.to_string() }),
+        Outcome::Stopped { step } => Some(Ended { step: *step, why: "interrupted".to_string() }),
+    }
+}
+
+fn outcome(run: &Run) -> &'static str {
+    match run.outcome {
+        Outcome::Stopped { .. } => "interrupted",
+        other => other.word(),
+    }
+}
+
+fn result(
+    args: &Minimize,
+    problem: &ProblemSpec,
+    rule: &RuleSpec,
+    f_star: Option<f64>,
+    run: &Run,
+) -> Printed {
+    let gap = |kept: &Kept| f_star.map(|f| kept.loss - f);
+    let value = |kept: &Kept| Value { loss: kept.loss, gap: gap(kept) };
+    Printed {
+        problem: problem.to_string(),
+        rule: rule.to_string(),
+        steps: args.steps,
+        last: value(&run.last),
+        best: Best { loss: run.best.loss, gap: gap(&run.best), step: run.best.step },
+        average: run.average.as_ref().map(value),
+        outcome: outcome(run),
+        ended: ended(run),
+        below_bound: run.below_bound,
+        explanation: None,
+    }
+}
+
+fn words(args: &Minimize, problem: &ProblemSpec, rule: &RuleSpec, f_star: Option<f64>, run: &Run) -> String {
+    let mut text = format!("{problem} with {rule}, {} steps: {}\n\n", args.steps, outcome(run));
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "  {:8} {:<24} gap", "", "loss");
+    let mut row = |name: &str, kept: &Kept, note: String| {
+        let gap = f_star.map_or("not known".to_string(), |f| gap_in_words(kept.loss, f));
+        let _ = writeln!(text, "  {name:8} {:<24} {gap:<26} {note}", number(kept.loss));
+    };
+    row("last", &run.last, format!("at step {}", run.last.step));
+    row("best", &run.best, format!("at step {}", run.best.step));
+    if let Some(average) = &run.average {
+        row("average", average, format!("{:?}, of the steps made", args.average).to_lowercase());
+    }
+    if run.below_bound > 0 {
+        let _ = writeln!(
+            text,
+            "\nThe loss was below the rule's lower bound at {} steps: the bound is too high.",
+            run.below_bound
+        );
+    }
+    let scale = f_star.map(|f| (run.last.loss - f, run.best.loss - f));
+    if let Some((last, best)) =
+        scale.filter(|(last, best)| last.is_finite() && *last > 10.0 * best.max(1e-15))
+    {
+        let _ = writeln!(
+            text,
+            "\nThe last iterate is far worse than the best one (gap {last:.2e} against {best:.2e}): use the best."
+        );
+    }
+    text
+}
+
+/// The gap, or that it is too small to tell from rounding: a gap of 0 proves nothing.
+fn gap_in_words(loss: f64, f_star: f64) -> String {
+    let gap = loss - f_star;
+    let rounding = f64::EPSILON * loss.abs().max(f_star.abs());
+    if gap.is_finite() && gap.abs() <= rounding && rounding > 0.0 {
+        format!("below rounding ({rounding:.1e})")
+    } else {
+        number(gap)
+    }
+}

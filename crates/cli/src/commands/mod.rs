@@ -1,0 +1,19 @@
+//! One file per command.
+
+use crate::args::Command;
+use crate::end::End;
+
+mod list;
+mod minimize;
+mod reproduce;
+
+/// Runs a command.
+pub fn run(command: Command) -> Result<(), End> {
+    match command {
+        Command::Reproduce(args) => reproduce::reproduce(&args),
+        Command::Report(args) => reproduce::report(&args),
+        Command::Minimize(args) => minimize::run(&args),
+        Command::Rules(args) => list::run(untuned::rules::RULES, &args),
+        Command::Problems(args) => list::run(&untuned::problems::catalog(), &args),
+    }
+}

@@ -1,0 +1,63 @@
+//! How the program ends: every failure has an exit code and a sentence.
+
+use std::io;
+use std::process::ExitCode;
+
+/// Why a command did not end with exit code 0.
+#[derive(Debug)]
+pub enum End {
+    /// The request was wrong: exit code 2.
+    Request(anyhow::Error),
+    /// The run diverged or was refused: exit code 3. What is to be said was said.
+    Run,
+    /// The system failed: exit code 4.
+    System(anyhow::Error),
+    /// The user stopped it: exit code 130.
+    Interrupted,
+    /// Nobody reads the output any more: not an error.
+    BrokenPipe,
+}
+
+impl End {
+    /// Prints the error and gives the exit code.
+    pub fn report(self) -> ExitCode {
+        match self {
+            End::Request(error) => {
+                eprintln!("error: {error:#}");
+                ExitCode::from(2)
+            }
+            End::Run => ExitCode::from(3),
+            End::System(error) => {
+                eprintln!("error: {error:#}");
+                ExitCode::from(4)
+            }
+            End::Interrupted => {
+                eprintln!("interrupted; what was written is kept");
+                ExitCode::from(130)
+            }
+            End::BrokenPipe => ExitCode::SUCCESS,
+        }
+    }
+
+    /// A wrong request.
+    pub fn request(error: impl Into<anyhow::Error>) -> End {
+        End::Request(error.into())
+    }
+
+    /// An input or output error while doing `what`: a path that cannot be used is the request's fault, a full disk
+    /// the system's.
+    pub fn io(error: io::Error, what: String) -> End {
+        use io::ErrorKind::{
+            AlreadyExists, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied,
+        };
+        let kind = error.kind();
+        let error = anyhow::Error::from(error).context(what);
+        match kind {
+            io::ErrorKind::BrokenPipe => End::BrokenPipe,
+            NotFound | PermissionDenied | IsADirectory | NotADirectory | AlreadyExists | InvalidInput => {
+                End::Request(error)
+            }
+            _ => End::System(error),
+        }
+    }
+}

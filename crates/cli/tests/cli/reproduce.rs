@@ -1,0 +1,91 @@
+//! `untuned reproduce` and `untuned report`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::{errors, json, program};
+
+/// Every file below a folder with its content.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy().to_string();
+        if path.is_dir() {
+            found.extend(files(&path).into_iter().map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)));
+        } else {
+            found.insert(name, fs::read(&path).expect("readable"));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_main_job_writes_everything_and_the_report_can_be_made_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("results");
+    let reproduce = || program().args(["reproduce", "synthetic", "--json", "--out"]).arg(&out).output();
+    let output = reproduce().expect("the program starts");
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    assert_eq!(json(&output).as_array().expect("a list").len(), 15, "fifteen claims");
+
+    let written = files(&out);
+    for wanted in [
+        "report.html",
+        "synthetic/synthetic.json",
+        "synthetic/claims.json",
+        "synthetic/curves.csv",
+        "synthetic/steps.csv",
+        "synthetic/grid.csv",
+        "synthetic/figure-1.svg",
+        "synthetic/figure-1.png",
+    ] {
+        assert!(
+            written.get(wanted).is_some_and(|bytes| bytes.len() > 1000),
+            "{wanted} in {:?}",
+            written.keys()
+        );
+    }
+    let page = String::from_utf8(written["report.html"].clone()).expect("UTF-8");
+    for outside in ["http://", "https://", "src=\"", "url(/"] {
+        let foreign: Vec<_> = page
+            .match_indices(outside)
+            .filter(|(at, _)| !page[*at..].starts_with("http://www.w3.org"))
+            .collect();
+        assert!(foreign.is_empty(), "the page must need nothing from outside: {outside}");
+    }
+
+    let again = reproduce().expect("the program starts");
+    assert_eq!(again.status.code(), Some(2), "a folder that is not empty");
+    assert!(errors(&again).contains("not empty"), "{}", errors(&again));
+
+    for name in written
+        .keys()
+        .filter(|name| name.ends_with(".svg") || name.ends_with(".png") || name.ends_with(".html"))
+    {
+        fs::remove_file(out.join(name)).expect("removable");
+    }
+    let report = program().arg("report").arg(&out).output().expect("the program starts");
+    assert_eq!(report.status.code(), Some(0), "{}", errors(&report));
+    assert!(files(&out) == written, "figures and page come again from the data alone, to the same bytes");
+
+    fs::write(out.join("synthetic/synthetic.json"), "{\"version\": 3}").expect("writable");
+    let damaged = program().arg("report").arg(&out).output().expect("the program starts");
+    assert_eq!(damaged.status.code(), Some(2));
+    assert!(errors(&damaged).contains("synthetic.json"), "{}", errors(&damaged));
+}
+
+#[test]
+fn without_a_folder_it_writes_beside_you_and_replaces_only_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let reproduce =
+        || program().arg("reproduce").current_dir(folder.path()).output().expect("the program starts");
+    let output = reproduce();
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let summary = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(summary.contains("15.") && summary.trim_end().ends_with("report.html"), "{summary}");
+    assert_eq!(reproduce().status.code(), Some(0), "an earlier run's results are replaced");
+    fs::remove_file(folder.path().join("untuned-results/synthetic/synthetic.json")).expect("removable");
+    assert_eq!(reproduce().status.code(), Some(2), "a folder that is not ours is left alone");
+}
