@@ -32,3 +32,9 @@ pub use problems::ProblemSpec;
 pub use rule::{Needs, Observation, Point, Refusal, Step, StepKind, StepRule};
 pub use rules::{Rule, RuleSpec, Setting};
 pub use spec::SpecError;
+
+/// The examples in the README and in CONTRIBUTING compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../CONTRIBUTING.md")]
+mod documents {}
