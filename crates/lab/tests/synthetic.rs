@@ -136,7 +136,8 @@ fn the_verdicts() {
 fn results_survive_their_file_and_give_the_same_figures() {
     let files = synthetic::files(results()).unwrap();
     let (_, json) = files.iter().find(|(name, _)| name == synthetic::RESULTS_FILE).unwrap();
-    let back: Synthetic = serde_json::from_slice(json).unwrap();
+    let text = String::from_utf8(json.clone()).unwrap();
+    let back = synthetic::read(&text).unwrap();
     assert!(&back == results());
     let svgs = |r: &Synthetic| synthetic::figures(r).into_iter().map(|(_, f)| f.svg()).collect::<Vec<_>>();
     assert_eq!(svgs(&back), svgs(results()));
@@ -145,6 +146,29 @@ fn results_survive_their_file_and_give_the_same_figures() {
     assert!(figures.iter().all(|(name, figure)| {
         !synthetic::caption(name).is_empty() && figure.panels.iter().all(|p| !p.series.is_empty())
     }));
+}
+
+/// A damaged file is an error in words, never a panic later on.
+#[test]
+fn damaged_results_are_refused() {
+    let json = serde_json::to_value(results()).unwrap();
+    let damaged = |damage: &dyn Fn(&mut serde_json::Value)| {
+        let mut value = json.clone();
+        damage(&mut value);
+        synthetic::read(&value.to_string()).unwrap_err().to_string()
+    };
+    let pop = |list: &mut serde_json::Value| drop(list.as_array_mut().unwrap().pop());
+    assert!(damaged(&|v| pop(&mut v["panels"])).contains("panels has 14 entries, not 15"));
+    assert!(damaged(&|v| pop(&mut v["grid"]["cells"])).contains("the grid for L1 = 1000 has 71 entries"));
+    assert!(
+        damaged(&|v| v["grid"]["cells"][0]["l1"] = 3.5.into()).contains("the grid for L1 = 1 has 71 entries")
+    );
+    assert!(damaged(&|v| pop(&mut v["steps"][2]["steps"])).contains("clipped-gd has 3 entries, not 4"));
+    assert!(damaged(&|v| v["claims"][0]["verdict"] = "perhaps".into()).contains("perhaps"));
+    let text = json.to_string();
+    for end in [0, 1, 100, text.len() / 2, text.len() - 1] {
+        assert!(synthetic::read(&text[..end]).is_err());
+    }
 }
 
 #[test]

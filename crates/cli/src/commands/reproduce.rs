@@ -48,7 +48,7 @@ pub fn report(args: &Report) -> Result<(), End> {
         format!("{folder} holds no results of `untuned reproduce`: cannot read {file}")
     });
     let text = text.map_err(End::Request)?;
-    let results: Synthetic = serde_json::from_str(&text)
+    let results = synthetic::read(&text)
         .with_context(|| format!("{} is not what `untuned reproduce` writes; run that again", file.display()))
         .map_err(End::Request)?;
     draw(&results, &folder, &page)?;

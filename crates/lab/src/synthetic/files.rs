@@ -3,11 +3,57 @@
 use std::io;
 
 use serde::Serialize;
+use thiserror::Error;
 
+use super::grid::{RATES, THRESHOLDS};
+use super::panels::PANELS;
 use super::{L1, Synthetic};
 
 /// The file that holds everything; figures and report are made from it alone.
 pub const RESULTS_FILE: &str = "synthetic.json";
+
+/// Results that were not written by this program, or by another version of it.
+#[derive(Debug, Error)]
+pub enum ResultsError {
+    /// Not the JSON that [`files`] writes.
+    #[error("not the results of the synthetic experiment: {0}")]
+    Json(#[from] serde_json::Error),
+    /// JSON of the right form with parts missing or too many.
+    #[error("not the results of the synthetic experiment: {what} has {found} entries, not {wanted}")]
+    Count {
+        /// The part.
+        what: String,
+        /// Its entries.
+        found: usize,
+        /// What it should have.
+        wanted: usize,
+    },
+}
+
+/// Reads what [`files`] wrote as [`RESULTS_FILE`].
+///
+/// # Errors
+/// When the text is anything else.
+pub fn read(text: &str) -> Result<Synthetic, ResultsError> {
+    let results: Synthetic = serde_json::from_str(text)?;
+    let expect = |what: &str, found: usize, wanted: usize| match found == wanted {
+        true => Ok(()),
+        false => Err(ResultsError::Count { what: what.to_string(), found, wanted }),
+    };
+    expect("panels", results.panels.len(), PANELS.len())?;
+    for l1 in L1 {
+        expect(
+            &format!("the grid for L1 = {l1}"),
+            results.grid.for_l1(l1).cells.len(),
+            RATES.len() * THRESHOLDS.len(),
+        )?;
+    }
+    for row in &results.steps {
+        expect(&row.key, row.steps.len(), L1.len())?;
+        expect(&row.key, row.rules.len(), L1.len())?;
+    }
+    Ok(results)
+}
 
 /// All data files: name and content.
 ///

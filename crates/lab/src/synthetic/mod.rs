@@ -15,7 +15,7 @@ mod steps;
 
 pub use claims::{Claim, Verdict};
 pub use figures::{caption, figure_files, figures};
-pub use files::{RESULTS_FILE, files};
+pub use files::{RESULTS_FILE, ResultsError, files, read};
 pub use grid::{Cell, Grid, Selection};
 pub use measure::{Measured, measure};
 pub use panels::{Abscissa, Curve, PanelData};

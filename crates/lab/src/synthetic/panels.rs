@@ -65,94 +65,32 @@ enum Kind {
     Horizons(&'static str),
 }
 
+const fn panel(key: &'static str, title: &'static str, in_paper: bool, steps: u64, kind: Kind) -> Panel {
+    Panel { key, title, in_paper, steps, kind }
+}
+
 pub(super) const PANELS: &[Panel] = &[
-    Panel {
-        key: "gd",
-        title: "Gradient descent, tuned",
-        in_paper: true,
-        steps: SHORT,
-        kind: Kind::Made(tuned_gd),
-    },
-    Panel {
-        key: "clipped-gd",
-        title: "Clipped GD, tuned",
-        in_paper: true,
-        steps: SHORT,
-        kind: Kind::Made(tuned_clipped),
-    },
-    Panel {
-        key: "polyak",
-        title: "Polyak stepsize",
-        in_paper: true,
-        steps: SHORT,
-        kind: Kind::Fixed("polyak"),
-    },
-    Panel { key: "decsps", title: "DecSPS", in_paper: true, steps: LONG, kind: Kind::Fixed("decsps") },
-    Panel { key: "adasps", title: "AdaSPS", in_paper: true, steps: LONG, kind: Kind::Fixed("adasps") },
-    Panel {
-        key: "inexact-polyak",
-        title: "Inexact Polyak Stepsize",
-        in_paper: true,
-        steps: LONG,
-        kind: Kind::Horizons("inexact-polyak"),
-    },
-    Panel {
-        key: "clipped-gd-theorem-2",
-        title: "Clipped GD, Theorem 2",
-        in_paper: false,
-        steps: LONG,
-        kind: Kind::Made(theorem_2),
-    },
-    Panel {
-        key: "polyak-bound",
-        title: "Polyak with a lower bound",
-        in_paper: false,
-        steps: SHORT,
-        kind: Kind::Fixed("polyak-bound"),
-    },
-    Panel {
-        key: "adasps-c-p-1",
-        title: "AdaSPS, c_p = 1",
-        in_paper: false,
-        steps: LONG,
-        kind: Kind::Fixed("adasps:c_p=1"),
-    },
-    Panel { key: "dog", title: "DoG", in_paper: false, steps: LONG, kind: Kind::Fixed("dog") },
-    Panel {
-        key: "inexact-polyak-run",
-        title: "Inexact Polyak, one run",
-        in_paper: false,
-        steps: LONG,
-        kind: Kind::Fixed("inexact-polyak"),
-    },
-    Panel {
-        key: "anytime-polyak",
-        title: "Anytime Polyak",
-        in_paper: false,
-        steps: LONG,
-        kind: Kind::Fixed("anytime-polyak"),
-    },
-    Panel {
-        key: "adaptive-polyak",
-        title: "Adaptive Polyak",
-        in_paper: false,
-        steps: SHORT,
-        kind: Kind::Fixed("adaptive-polyak"),
-    },
-    Panel {
-        key: "adaptive-polyak-epochs",
-        title: "Adaptive Polyak, epochs",
-        in_paper: false,
-        steps: SHORT,
-        kind: Kind::Fixed("adaptive-polyak:variant=epochs"),
-    },
-    Panel {
-        key: "level-polyak",
-        title: "Level Polyak",
-        in_paper: false,
-        steps: SHORT,
-        kind: Kind::Fixed("level-polyak"),
-    },
+    panel("gd", "Gradient descent, tuned", true, SHORT, Kind::Made(tuned_gd)),
+    panel("clipped-gd", "Clipped GD, tuned", true, SHORT, Kind::Made(tuned_clipped)),
+    panel("polyak", "Polyak stepsize", true, SHORT, Kind::Fixed("polyak")),
+    panel("decsps", "DecSPS", true, LONG, Kind::Fixed("decsps")),
+    panel("adasps", "AdaSPS", true, LONG, Kind::Fixed("adasps")),
+    panel("inexact-polyak", "Inexact Polyak Stepsize", true, LONG, Kind::Horizons("inexact-polyak")),
+    panel("clipped-gd-theorem-2", "Clipped GD, Theorem 2", false, LONG, Kind::Made(theorem_2)),
+    panel("polyak-bound", "Polyak with a lower bound", false, SHORT, Kind::Fixed("polyak-bound")),
+    panel("adasps-c-p-1", "AdaSPS, c_p = 1", false, LONG, Kind::Fixed("adasps:c_p=1")),
+    panel("dog", "DoG", false, LONG, Kind::Fixed("dog")),
+    panel("inexact-polyak-run", "Inexact Polyak, one run", false, LONG, Kind::Fixed("inexact-polyak")),
+    panel("anytime-polyak", "Anytime Polyak", false, LONG, Kind::Fixed("anytime-polyak")),
+    panel("adaptive-polyak", "Adaptive Polyak", false, SHORT, Kind::Fixed("adaptive-polyak")),
+    panel(
+        "adaptive-polyak-epochs",
+        "Adaptive Polyak, epochs",
+        false,
+        SHORT,
+        Kind::Fixed("adaptive-polyak:variant=epochs"),
+    ),
+    panel("level-polyak", "Level Polyak", false, SHORT, Kind::Fixed("level-polyak")),
 ];
 
 fn tuned_gd(l1: f64) -> String {
@@ -225,8 +163,9 @@ fn along_a_run(rule: &str, l1: f64, steps: u64) -> Curve {
 
 fn over_horizons(rule: &str, l1: f64, longest: u64) -> Curve {
     let mut points: Vec<(u64, f64)> = Vec::new();
-    for eighth in 0.. {
-        let horizon = 10f64.powf(f64::from(eighth) / 16.0).round() as u64;
+    // Sixteen horizons per decade.
+    for index in 0.. {
+        let horizon = 10f64.powf(f64::from(index) / 16.0).round() as u64;
         if horizon > longest {
             break;
         }

@@ -24,95 +24,50 @@ pub struct StepsRow {
 
 pub(super) struct Method {
     key: &'static str,
-    method: &'static str,
+    name: &'static str,
     find: fn(f64) -> (Option<u64>, String),
 }
 
+const fn method(key: &'static str, name: &'static str, find: fn(f64) -> (Option<u64>, String)) -> Method {
+    Method { key, name, find }
+}
+
 pub(super) const METHODS: &[Method] = &[
-    Method { key: "gd", method: "GD, best rate of the grid", find: |l1| grid::fewest_steps(l1, X0, true) },
-    Method {
-        key: "gd-theorem-1",
-        method: "GD, 1/L (Theorem 1)",
-        find: |l1| fixed(theorem_1(l1), l1, MOST_STEPS),
-    },
-    Method {
-        key: "clipped-gd",
-        method: "Clipped GD, best pair of the grid",
-        find: |l1| grid::fewest_steps(l1, X0, false),
-    },
-    Method {
-        key: "clipped-gd-other-start",
-        method: "Clipped GD, best pair, from x₀ = 4.7",
-        find: |l1| grid::fewest_steps(l1, OTHER_X0, false),
-    },
-    Method {
-        key: "clipped-gd-paper",
-        method: "Clipped GD (0.1, 10), the paper's pair",
-        find: |l1| fixed(PAPER_PAIR.into(), l1, MOST_STEPS),
-    },
-    Method {
-        key: "clipped-gd-paper-other-start",
-        method: "Clipped GD (0.1, 10), from x₀ = 4.7",
-        find: |l1| {
-            (measure(PAPER_PAIR, l1, OTHER_X0, MOST_STEPS, MOST_STEPS, true).reached, PAPER_PAIR.to_string())
-        },
-    },
-    Method {
-        key: "clipped-gd-theorem-2",
-        method: "Clipped GD, Theorem 2",
-        find: |l1| fixed(theorem_2(l1), l1, MOST_STEPS),
-    },
-    Method { key: "polyak", method: "Polyak", find: |l1| fixed("polyak".into(), l1, MOST_STEPS) },
-    Method { key: "decsps", method: "DecSPS", find: |l1| fixed("decsps".into(), l1, MOST_STEPS) },
-    Method { key: "adasps", method: "AdaSPS", find: |l1| fixed("adasps".into(), l1, MOST_STEPS) },
-    Method {
-        key: "adasps-c-p-1",
-        method: "AdaSPS, c_p = 1",
-        find: |l1| fixed("adasps:c_p=1".into(), l1, MOST_STEPS),
-    },
-    Method { key: "dog", method: "DoG", find: |l1| fixed("dog".into(), l1, MOST_STEPS) },
-    Method {
-        key: "inexact-polyak",
-        method: "Inexact Polyak, T = 10,000",
-        find: |l1| fixed("inexact-polyak".into(), l1, LONG),
-    },
-    Method {
-        key: "inexact-polyak-horizon",
-        method: "Inexact Polyak, smallest T that gets there",
-        find: smallest_horizon,
-    },
-    Method {
-        key: "anytime-polyak",
-        method: "Anytime Polyak",
-        find: |l1| fixed("anytime-polyak".into(), l1, MOST_STEPS),
-    },
-    Method {
-        key: "adaptive-polyak",
-        method: "Adaptive Polyak",
-        find: |l1| fixed("adaptive-polyak".into(), l1, MOST_STEPS),
-    },
-    Method {
-        key: "adaptive-polyak-epochs",
-        method: "Adaptive Polyak, epochs, T = 10,000",
-        find: |l1| fixed("adaptive-polyak:variant=epochs".into(), l1, LONG),
-    },
-    Method {
-        key: "level-polyak",
-        method: "Level Polyak",
-        find: |l1| fixed("level-polyak".into(), l1, MOST_STEPS),
-    },
-    Method {
-        key: "polyak-bound",
-        method: "Polyak with a lower bound",
-        find: |l1| fixed("polyak-bound".into(), l1, MOST_STEPS),
-    },
+    method("gd", "GD, best rate of the grid", |l1| grid::fewest_steps(l1, X0, true)),
+    method("gd-theorem-1", "GD, 1/L (Theorem 1)", |l1| reached(&theorem_1(l1), l1, X0, MOST_STEPS)),
+    method("clipped-gd", "Clipped GD, best pair of the grid", |l1| grid::fewest_steps(l1, X0, false)),
+    method("clipped-gd-other-start", "Clipped GD, best pair, from x₀ = 4.7", |l1| {
+        grid::fewest_steps(l1, OTHER_X0, false)
+    }),
+    method("clipped-gd-paper", "Clipped GD (0.1, 10), the paper's pair", |l1| {
+        reached(PAPER_PAIR, l1, X0, MOST_STEPS)
+    }),
+    method("clipped-gd-paper-other-start", "Clipped GD (0.1, 10), from x₀ = 4.7", |l1| {
+        reached(PAPER_PAIR, l1, OTHER_X0, MOST_STEPS)
+    }),
+    method("clipped-gd-theorem-2", "Clipped GD, Theorem 2", |l1| reached(&theorem_2(l1), l1, X0, MOST_STEPS)),
+    method("polyak", "Polyak", |l1| reached("polyak", l1, X0, MOST_STEPS)),
+    method("decsps", "DecSPS", |l1| reached("decsps", l1, X0, MOST_STEPS)),
+    method("adasps", "AdaSPS", |l1| reached("adasps", l1, X0, MOST_STEPS)),
+    method("adasps-c-p-1", "AdaSPS, c_p = 1", |l1| reached("adasps:c_p=1", l1, X0, MOST_STEPS)),
+    method("dog", "DoG", |l1| reached("dog", l1, X0, MOST_STEPS)),
+    method("inexact-polyak", "Inexact Polyak, T = 10,000", |l1| reached("inexact-polyak", l1, X0, LONG)),
+    method("inexact-polyak-horizon", "Inexact Polyak, smallest T that gets there", smallest_horizon),
+    method("anytime-polyak", "Anytime Polyak", |l1| reached("anytime-polyak", l1, X0, MOST_STEPS)),
+    method("adaptive-polyak", "Adaptive Polyak", |l1| reached("adaptive-polyak", l1, X0, MOST_STEPS)),
+    method("adaptive-polyak-epochs", "Adaptive Polyak, epochs, T = 10,000", |l1| {
+        reached("adaptive-polyak:variant=epochs", l1, X0, LONG)
+    }),
+    method("level-polyak", "Level Polyak", |l1| reached("level-polyak", l1, X0, MOST_STEPS)),
+    method("polyak-bound", "Polyak with a lower bound", |l1| reached("polyak-bound", l1, X0, MOST_STEPS)),
 ];
 
 /// The pair that the paper selects for L1 = 10, 100 and 1000.
 pub(super) const PAPER_PAIR: &str = "clipped-gd:lr=0.1,threshold=10";
 
-fn fixed(rule: String, l1: f64, horizon: u64) -> (Option<u64>, String) {
-    (measure(&rule, l1, X0, horizon, horizon, true).reached, rule)
+/// The first step of a run of `horizon` steps with a gap of at most [`GAP`], and the rule.
+fn reached(rule: &str, l1: f64, x0: f64, horizon: u64) -> (Option<u64>, String) {
+    (measure(rule, l1, x0, horizon, horizon, true).reached, rule.to_string())
 }
 
 fn smallest_horizon(l1: f64) -> (Option<u64>, String) {
@@ -125,7 +80,7 @@ pub(super) fn table(done: &(impl Fn() + Sync)) -> Vec<StepsRow> {
         let found: Vec<(Option<u64>, String)> = L1.par_iter().map(|&l1| (m.find)(l1)).collect();
         done();
         let (steps, rules) = found.into_iter().unzip();
-        StepsRow { key: m.key.to_string(), method: m.method.to_string(), rules, steps }
+        StepsRow { key: m.key.to_string(), method: m.name.to_string(), rules, steps }
     };
     METHODS.par_iter().map(row).collect()
 }
