@@ -221,12 +221,12 @@ fn adaptive_polyak_continuous() {
         // No better: f̃ = (6 + 3)/2 = 4.5. The tie makes the later point the best one: (6 − 4.5)/3².
         let tie = step(&mut r, 3, 6.0, 3.0);
         assert_eq!((tie.size, tie.from), (1.5 / 9.0, Point::Best));
-        // Below f̃, which is so disproved: towards 0 again.
+        // Below f̃, which was 1.5 below 6: now 16 · 1.5 below 4, and not below 0.
         let below = step(&mut r, 4, 4.0, 1.0);
         assert_eq!((below.size, below.from), (4.0, Point::Here), "4/1");
         let worse = step(&mut r, 5, 5.0, 1.0);
         assert_eq!((worse.size, worse.from), (2.0, Point::Best), "f̃ = (4 + 0)/2; (4 − 2)/1");
-        // A loss that reaches f̃ disproves it too.
+        // A loss that reaches f̃ disproves it too: 16 · 2 below 2, and not below 0.
         let reached = step(&mut r, 6, 2.0, 1.0);
         assert_eq!((reached.size, reached.kind), (2.0, StepKind::Regular), "2/1");
     }
@@ -298,10 +298,15 @@ fn adaptive_polyak_epochs_from_the_best() {
 /// The catalog says: log2(T), rounded up. T = 9: 4 epochs of ⌈9/4⌉ = 3 steps. T = 16: 4 epochs of 4. T = 1: one epoch.
 #[test]
 fn adaptive_polyak_chooses_the_number_of_epochs() {
-    for (steps, length) in [(9, 3), (16, 4), (8, 3), (2, 2), (1, 1), (0, 1), (1000, 100), (1024, 103)] {
+    for (steps, length) in [(9, 3), (16, 4), (8, 3), (1000, 100), (1024, 103)] {
         let mut r = rule("adaptive-polyak:variant=epochs", steps);
         let restart = (0..=length).find(|&t| step(&mut r, t, 8.0, 2.0).from == Point::Origin);
         assert_eq!(restart, Some(length), "T = {steps}");
+    }
+    // One epoch: nothing starts again.
+    for steps in [1, 2] {
+        let mut r = rule("adaptive-polyak:variant=epochs", steps);
+        assert!((0..steps).all(|t| step(&mut r, t, 8.0, 2.0).from == Point::Here), "T = {steps}");
     }
 }
 

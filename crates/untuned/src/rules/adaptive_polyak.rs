@@ -1,6 +1,6 @@
 use super::{LOWER_BOUND, Named, Setting};
 use crate::rule::{Needs, Observation, Point, Refusal, Step, StepKind, StepRule, over_square};
-use crate::spec::{Fallback, Entry, Kind, Parameter, Spec, SpecError};
+use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
 
@@ -13,8 +13,8 @@ use std::num::NonZeroU64;
 ///   `epochs` epochs of `T/epochs` steps; after each, `f̃ ← (best of the epoch + f̃)/2`, and the next starts again from
 ///   `x_0` (`restart=origin`, as published) or from the best iterate (`restart=best`).
 ///
-/// The bound may pass `f*`. A loss that reaches it disproves it, and `f̃` is `l` again: without that, the continuous variant
-/// stops at a gap of 0.01 to 0.5 on a quadratic of two variables.
+/// The bound may pass `f*`. A loss that reaches it disproves it, and `f̃` is set again, sixteen times as far below that
+/// loss as it was when it was last refined: without that, the continuous variant stops short of the optimum in two or more dimensions.
 ///
 /// ```
 /// # use untuned::{Observation, Point, Setting, StepRule, RuleSpec};
@@ -32,6 +32,8 @@ pub struct AdaptivePolyak {
     pub lower_bound: f64,
     /// `f̃`, the refined bound.
     bound: f64,
+    /// How far `f̃` was below the value that it was set from.
+    aim: Option<f64>,
     /// The best point so far.
     best: Option<Seen>,
     /// `x_0`, for epochs that start there.
@@ -48,6 +50,8 @@ pub enum Variant {
     Continuous,
     /// Refine after every `length` steps, then start again from `restart`.
     Epochs {
+        /// `T`, the steps of the run.
+        horizon: u64,
         /// The steps of an epoch.
         length: NonZeroU64,
         /// Where an epoch starts.
@@ -103,14 +107,26 @@ impl Named for AdaptivePolyak {
         let variant = if epochs {
             let restart = if spec.word("restart") == "best" { Point::Best } else { Point::Origin };
             let length = NonZeroU64::new(steps.div_ceil(count)).unwrap_or(NonZeroU64::MIN);
-            Variant::Epochs { length, restart }
+            Variant::Epochs { horizon: setting.steps, length, restart }
         } else {
             Variant::Continuous
         };
         let lower_bound = spec.number("lower_bound");
-        Ok(AdaptivePolyak { variant, lower_bound, bound: lower_bound, best: None, origin: None, epoch_best: None })
+        Ok(AdaptivePolyak {
+            variant,
+            lower_bound,
+            bound: lower_bound,
+            aim: None,
+            best: None,
+            origin: None,
+            epoch_best: None,
+        })
     }
 }
+
+/// How much farther down a bound is set that was disproved. Twice as far still stops short on narrow valleys; all the way to
+/// `l` makes the steps explode close to the optimum.
+const FARTHER: f64 = 16.0;
 
 impl AdaptivePolyak {
     /// `f̃` as it stands.
@@ -130,6 +146,12 @@ impl StepRule for AdaptivePolyak {
 
     fn step(&mut self, seen: &Observation) -> Result<Step, Refusal> {
         seen.check()?;
+        if let Variant::Epochs { horizon, .. } = self.variant {
+            if seen.step >= horizon {
+                let remedy = "make it with a larger number of steps, or use `variant=continuous`, which has no horizon";
+                return Err(Refusal::PastHorizon { step: seen.step, horizon, remedy });
+            }
+        }
         if seen.grad_norm == 0.0 {
             return Ok(Step::STATIONARY);
         }
@@ -140,18 +162,26 @@ impl StepRule for AdaptivePolyak {
         let origin = self.origin.unwrap_or(here);
         let epoch_best = self.epoch_best.map_or(here.loss, |b| b.min(here.loss));
 
-        // A loss that reaches the refined bound disproves it; a step towards it would have size 0 for good.
-        let trusted = if here.loss <= self.bound { self.lower_bound } else { self.bound };
+        // A loss that reaches the refined bound disproves it.
+        let aim = self.aim.unwrap_or(here.loss - self.lower_bound);
+        let (trusted, aim) = if here.loss <= self.bound {
+            ((here.loss - FARTHER * aim).max(self.lower_bound), FARTHER * aim)
+        } else {
+            (self.bound, aim)
+        };
 
         let (due, restart, shrink) = match self.variant {
             Variant::Continuous => (!improved, Point::Best, 1.0),
-            Variant::Epochs { length, restart } => (seen.step > 0 && seen.step % length == 0, restart, 2.0),
+            Variant::Epochs { length, restart, .. } => {
+                (seen.step > 0 && seen.step % length == 0, restart, 2.0)
+            }
         };
         let start = if restart == Point::Origin { origin } else { best };
         // From a point that is no better than the bound there is no step: then the run goes on from here.
         let refine = due && start.loss > trusted;
         let reached = if self.variant == Variant::Continuous { best.loss } else { epoch_best };
         let bound = if refine { midpoint(reached, trusted) } else { trusted };
+        let aim = if refine { reached - bound } else { aim };
         let (point, at) = if refine { (restart, start) } else { (Point::Here, here) };
         let gap = at.loss - bound;
         let size = over_square(gap.max(0.0) / shrink, at.grad_norm);
@@ -161,7 +191,8 @@ impl StepRule for AdaptivePolyak {
         }
 
         self.epoch_best = Some(if refine { start.loss } else { epoch_best });
-        (self.best, self.origin, self.bound) = (Some(best), Some(origin), bound);
+        (self.best, self.origin, self.bound, self.aim) =
+            (Some(best), Some(origin), bound, Some(aim.clamp(0.0, f64::MAX)));
         Ok(step)
     }
 }

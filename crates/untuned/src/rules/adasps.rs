@@ -1,6 +1,6 @@
 use super::{LOWER_BOUND, Named, Setting};
 use crate::rule::{Observation, Refusal, Step, StepRule};
-use crate::spec::{Fallback, Entry, Kind, Parameter, Spec, SpecError};
+use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 use serde::{Deserialize, Serialize};
 
 /// AdaSPS: `η_t = min{(f − l)/(c_p ‖g‖² √(Σ_{s≤t}(f_s − l))), η_{t−1}}`, `η_{−1} = ∞`.
@@ -101,7 +101,8 @@ impl StepRule for Adasps {
         };
         // The order of the product matters only where a part of it leaves the range although the whole does not.
         let product = seen.over_squared_norm(gap.value * factor);
-        let candidate = if product.is_normal() { product } else { seen.over_squared_norm(gap.value) * factor };
+        let candidate =
+            if product.is_normal() { product } else { seen.over_squared_norm(gap.value) * factor };
         let step = Step::new(self.previous.map_or(candidate, |p| candidate.min(p)), seen)?;
         (self.first, self.sum, self.previous) = (Some(first), sum, Some(step.size));
         Ok(step)

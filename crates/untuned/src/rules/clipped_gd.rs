@@ -1,6 +1,6 @@
 use super::{LR, Named, Setting};
 use crate::rule::{Observation, Refusal, Step, StepRule};
-use crate::spec::{Fallback, Entry, Kind, Parameter, Spec, SpecError};
+use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 use serde::{Deserialize, Serialize};
 
 /// Clipped gradient descent: `η_t = lr · min(1, c/‖g‖)`, with the norm over all parameters.

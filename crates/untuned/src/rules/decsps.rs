@@ -1,6 +1,6 @@
 use super::{LOWER_BOUND, Named, Setting};
 use crate::rule::{Needs, Observation, Refusal, Step, StepRule, over_square};
-use crate::spec::{Fallback, Entry, Kind, Parameter, Spec, SpecError};
+use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 use serde::{Deserialize, Serialize};
 
 /// DecSPS: `η_t = min{(f − l)/‖g‖², c_{t−1} η_{t−1}}/c_t` with `c_t = c0 √(t+1)`; at `t = 0` the second term is `c0 γ`.
@@ -100,6 +100,10 @@ impl StepRule for Decsps {
 /// `‖g + s·1‖` from `‖g‖` and the sum of `g`.
 fn shifted_norm(seen: &Observation, shift: f64) -> Result<f64, Refusal> {
     let sum = seen.grad_sum.ok_or(Refusal::Missing { step: seen.step, what: "grad_sum" })?;
-    let squared = seen.grad_norm * seen.grad_norm + 2.0 * shift * sum + seen.dimension as f64 * shift * shift;
-    Ok(squared.max(0.0).sqrt())
+    let root = (seen.dimension as f64).sqrt();
+    // In units of the larger part, so that no square leaves the range.
+    let unit = seen.grad_norm.max(shift * root);
+    let (norm, shifted) = (seen.grad_norm / unit, shift / unit);
+    let squared = norm * norm + 2.0 * shifted * (sum / unit) + (shifted * root) * (shifted * root);
+    Ok(unit * squared.max(0.0).sqrt())
 }

@@ -1,6 +1,6 @@
 use super::{Named, Setting};
 use crate::rule::{Needs, Observation, Refusal, Step, StepRule};
-use crate::spec::{Fallback, Entry, Kind, Parameter, Spec, SpecError};
+use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 use crate::vector;
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +66,8 @@ impl Named for Dog {
     };
 
     fn from_spec(spec: &Spec, _: &Setting) -> Result<Dog, SpecError> {
-        let (eps_rel, eps, eps_each) = (spec.number("eps_rel"), spec.number("eps"), spec.word("eps_each") == "yes");
+        let (eps_rel, eps, eps_each) =
+            (spec.number("eps_rel"), spec.number("eps"), spec.word("eps_each") == "yes");
         Ok(Dog { eps_rel, eps, eps_each, radius: None, root: if eps_each { 0.0 } else { eps.sqrt() } })
     }
 }

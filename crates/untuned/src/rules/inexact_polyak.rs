@@ -1,6 +1,6 @@
 use super::{LOWER_BOUND, Named, Setting};
 use crate::rule::{Observation, Refusal, Step, StepRule};
-use crate::spec::{Fallback, Entry, Kind, Parameter, Spec, SpecError};
+use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 use serde::{Deserialize, Serialize};
 
 /// Inexact Polyak Stepsize, Algorithm 1 of the paper: `η_t = (f − l)/(√T ‖g‖²)`.

@@ -1,6 +1,6 @@
 //! Every scalar rule, one file each, and the table that knows them all.
 //!
-//! A new rule is a new file and one line in `rules!` below; the command line, the listings and the contract test
+//! A new rule is a new file, its `mod` line and its line in `rules!` below; the command line, the listings and the contract test
 //! take it from there.
 
 use std::fmt;
@@ -11,6 +11,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::problem::Problem;
 use crate::rule::{Needs, Observation, Refusal, Step, StepRule};
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+
+mod adaptive_polyak;
+mod adasps;
+mod anytime_polyak;
+mod clipped_gd;
+mod decsps;
+mod dog;
+mod gd;
+mod inexact_polyak;
+mod level_polyak;
+mod polyak;
+mod polyak_bound;
 
 /// What a rule may need to know of the run it is made for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +54,7 @@ trait Named: StepRule + Sized {
 
 macro_rules! rules {
     ($($module:ident :: $name:ident),* $(,)?) => {
-        $(mod $module; pub use $module::$name;)*
+        $(pub use $module::$name;)*
 
         /// Any of the rules, with its state. What serde writes of it reads back to the same bits, in any format that
         /// keeps 64-bit floats exactly (`serde_json` needs its feature `float_roundtrip`).

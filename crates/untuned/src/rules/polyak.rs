@@ -1,6 +1,6 @@
 use super::{Named, Setting};
 use crate::rule::{Observation, Refusal, Step, StepRule};
-use crate::spec::{Fallback, Entry, Kind, Parameter, Spec, SpecError};
+use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 use serde::{Deserialize, Serialize};
 
 /// Polyak's step size: `η_t = (f − f*)/‖g‖²`.
@@ -35,10 +35,14 @@ impl Named for Polyak {
     };
 
     fn from_spec(spec: &Spec, setting: &Setting) -> Result<Polyak, SpecError> {
-        let f_star = spec.optional("f_star").or(setting.f_star.filter(|f| f.is_finite())).ok_or_else(|| SpecError::Unfit {
-            owner: spec.name(),
-            why: "the minimum is not known here; write `polyak:f_star=…`, or use `inexact-polyak`".to_string(),
-        })?;
+        let f_star =
+            spec.optional("f_star").or(setting.f_star.filter(|f| f.is_finite())).ok_or_else(|| {
+                SpecError::Unfit {
+                    owner: spec.name(),
+                    why: "the minimum is not known here; write `polyak:f_star=…`, or use `inexact-polyak`"
+                        .to_string(),
+                }
+            })?;
         Ok(Polyak { f_star })
     }
 }
