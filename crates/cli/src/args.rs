@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 /// Training without tuning: the step size and the clipping threshold set themselves.
 #[derive(Debug, Parser)]
 #[command(
+    name = "untuned",
     version,
     after_help = "\
 Examples:
@@ -27,7 +28,9 @@ pub enum Command {
     Reproduce(Reproduce),
     Minimize(Minimize),
     Report(Report),
+    /// List the rules: formula, parameters with defaults, reference
     Rules(List),
+    /// List the test problems: formula, what is known of them, parameters with defaults
     Problems(List),
 }
 
@@ -121,15 +124,14 @@ pub enum Averaging {
 Example:
   untuned report untuned-results --out report.html")]
 pub struct Report {
-    /// The folder that `untuned reproduce` wrote
-    #[arg(value_name = "DIR")]
-    pub folder: PathBuf,
-    /// Where the page goes [default: DIR/report.html]
+    /// Folders that `untuned reproduce` wrote
+    #[arg(value_name = "DIR", required = true)]
+    pub folders: Vec<PathBuf>,
+    /// Where the page goes, for one DIR [default: DIR/report.html]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 
-/// List them with formula, parameters, defaults and reference
 #[derive(Debug, clap::Args)]
 pub struct List {
     /// Print the list as one JSON value

@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use crate::output;
+
 /// Why a command did not end with exit code 0.
 #[derive(Debug)]
 pub enum End {
@@ -23,16 +25,16 @@ impl End {
     pub fn report(self) -> ExitCode {
         match self {
             End::Request(error) => {
-                eprintln!("error: {error:#}");
+                output::say(&format!("error: {error:#}"));
                 ExitCode::from(2)
             }
             End::Run => ExitCode::from(3),
             End::System(error) => {
-                eprintln!("error: {error:#}");
+                output::say(&format!("error: {error:#}"));
                 ExitCode::from(4)
             }
             End::Interrupted => {
-                eprintln!("interrupted; what was written is kept");
+                output::say("interrupted; what was written is kept");
                 ExitCode::from(130)
             }
             End::BrokenPipe => ExitCode::SUCCESS,
@@ -53,7 +55,6 @@ impl End {
         let kind = error.kind();
         let error = anyhow::Error::from(error).context(what);
         match kind {
-            io::ErrorKind::BrokenPipe => End::BrokenPipe,
             NotFound | PermissionDenied | IsADirectory | NotADirectory | AlreadyExists | InvalidInput => {
                 End::Request(error)
             }

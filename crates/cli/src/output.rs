@@ -13,7 +13,10 @@ use crate::end::End;
 pub fn print(text: &str) -> Result<(), End> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|e| End::io(e, "cannot write to standard output".to_string()))
+    written.map_err(|e| match e.kind() {
+        io::ErrorKind::BrokenPipe => End::BrokenPipe,
+        _ => End::io(e, "cannot write to standard output".to_string()),
+    })
 }
 
 /// Prints one JSON value, the only thing on standard output.
@@ -22,27 +25,47 @@ pub fn print_json(value: &impl Serialize) -> Result<(), End> {
     print(&(text + "\n"))
 }
 
+/// Says something on standard error. Where nobody can be told, nobody is.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Checks that a file can be created at `path`: its folder must exist.
-pub fn check_parent(path: &Path, option: &str) -> Result<(), End> {
+pub fn check_parent(path: &Path, what: &str) -> Result<(), End> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => return Ok(()),
     };
+    let (shown, path) = (parent.display(), path.display());
     if parent.is_dir() {
-        return Ok(());
+        Ok(())
+    } else if parent.exists() {
+        Err(End::Request(anyhow!("{what} {path}: {shown} is not a folder; name a file in a folder")))
+    } else {
+        Err(End::Request(anyhow!(
+            "{what} {path}: the folder {shown} does not exist; make it with `mkdir -p {shown}`"
+        )))
     }
-    let (path, parent) = (path.display(), parent.display());
-    Err(End::Request(anyhow!(
-        "{option} {path}: the folder {parent} does not exist; make it with `mkdir -p {parent}`"
-    )))
 }
 
-/// Writes a whole file; a reader never sees half of it.
+/// Writes a whole file; a reader never sees half of it. A link is followed; a device or a pipe is written to, not replaced.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), End> {
-    let mut aside = path.as_os_str().to_owned();
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let what = || format!("cannot write {}", path.display());
+    match fs::metadata(&target) {
+        Ok(found) if found.is_dir() => {
+            return Err(End::Request(anyhow!("{}: is a folder; name a file", path.display())));
+        }
+        Ok(found) if !found.is_file() => return fs::write(&target, bytes).map_err(|e| End::io(e, what())),
+        _ => {}
+    }
+    let mut aside = target.as_os_str().to_owned();
     aside.push(".new");
-    let written = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, path));
-    written.map_err(|e| End::io(e, format!("cannot write {}", path.display())))
+    let written = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, &target));
+    written.map_err(|e| {
+        let _ = fs::remove_file(&aside);
+        End::io(e, what())
+    })
 }
 
 /// Whether progress bars are seen by anybody.

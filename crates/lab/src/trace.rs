@@ -25,6 +25,8 @@ pub struct TraceFile {
     file: BufWriter<File>,
     f_star: Option<f64>,
     failed: Option<io::Error>,
+    /// Nobody reads the pipe any more: the run goes on without a trace.
+    closed: bool,
 }
 
 impl TraceFile {
@@ -33,7 +35,7 @@ impl TraceFile {
     /// # Errors
     /// When the file cannot be created.
     pub fn create(path: &Path, f_star: Option<f64>) -> io::Result<TraceFile> {
-        Ok(TraceFile { file: BufWriter::new(File::create(path)?), f_star, failed: None })
+        Ok(TraceFile { file: BufWriter::new(File::create(path)?), f_star, failed: None, closed: false })
     }
 
     /// Writes out what is still in memory.
@@ -43,13 +45,17 @@ impl TraceFile {
     pub fn finish(mut self) -> io::Result<()> {
         match self.failed.take() {
             Some(error) => Err(error),
-            None => self.file.flush(),
+            None if self.closed => Ok(()),
+            None => self.file.flush().or_else(|e| if is_closed(&e) { Ok(()) } else { Err(e) }),
         }
     }
 }
 
 impl Observer for TraceFile {
     fn see(&mut self, i: &Iterate<'_>) -> ControlFlow<()> {
+        if self.closed {
+            return ControlFlow::Continue(());
+        }
         let x = (i.x.len() <= TRACED_DIMENSIONS).then_some(i.x);
         let gap = self.f_star.map(|f| i.loss - f);
         let step_size = i.next.map(|n| n.size);
@@ -57,10 +63,19 @@ impl Observer for TraceFile {
         let written = serde_json::to_writer(&mut self.file, &line).map_err(io::Error::from);
         match written.and_then(|()| self.file.write_all(b"\n")) {
             Ok(()) => ControlFlow::Continue(()),
+            Err(error) if is_closed(&error) => {
+                self.closed = true;
+                ControlFlow::Continue(())
+            }
             Err(error) => {
                 self.failed = Some(error);
                 ControlFlow::Break(())
             }
         }
     }
+}
+
+/// Whether the reader of a pipe went away, which is no error.
+fn is_closed(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
 }

@@ -694,3 +694,14 @@ proptest! {
         }
     }
 }
+
+/// `‖g + s‖²` is never formed where it leaves the range: (1e300)/(1e200)² is 1e-100.
+#[test]
+fn a_shifted_gradient_whose_square_leaves_the_range() {
+    let mut rule = build("decsps:grad_shift=1e-4");
+    let huge = Observation { grad_sum: Some(1e200), ..Observation::new(0, 1e300, 1e200) };
+    assert!((rule.step(&huge).unwrap().size / 1e-100 - 1.0).abs() < 1e-12);
+    let mut rule = build("decsps:grad_shift=1e-170,gamma=1e300");
+    let tiny = Observation { grad_sum: Some(1e-170), ..Observation::new(0, 1e-200, 1e-170) };
+    assert!((rule.step(&tiny).unwrap().size / 2.5e139 - 1.0).abs() < 1e-12, "1e-200/(2e-170)²");
+}

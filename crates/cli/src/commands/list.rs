@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
+use untuned::ProblemSpec;
 use untuned::spec::{Entry, Fallback, Parameter, number};
 
 use crate::args::List;
@@ -14,6 +15,8 @@ struct Listed {
     name: &'static str,
     aliases: &'static [&'static str],
     formula: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    known: Option<Vec<&'static str>>,
     parameters: Vec<ListedParameter>,
     reference: &'static str,
 }
@@ -21,23 +24,60 @@ struct Listed {
 #[derive(Serialize)]
 struct ListedParameter {
     name: &'static str,
-    /// A number, a word, or null where it must be given.
+    /// A number or a word; null where it must be given or follows from something else.
     default: Option<serde_json::Value>,
+    required: bool,
+    /// What it follows from, where it is neither given nor a number or word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    derived: Option<&'static str>,
     meaning: &'static str,
 }
 
 impl From<&Parameter> for ListedParameter {
     fn from(p: &Parameter) -> ListedParameter {
-        let default = match p.default {
-            Fallback::Required => None,
-            Fallback::Number(v) => Some(v.into()),
-            Fallback::Word(w) | Fallback::Derived(w) => Some(w.into()),
+        let (default, derived) = match p.default {
+            Fallback::Required => (None, None),
+            Fallback::Number(v) => (Some(v.into()), None),
+            Fallback::Word(w) => (Some(w.into()), None),
+            Fallback::Derived(how) => (None, Some(how)),
         };
-        ListedParameter { name: p.name, default, meaning: p.meaning }
+        let required = p.default == Fallback::Required;
+        ListedParameter { name: p.name, default, required, derived, meaning: p.meaning }
     }
 }
 
-pub fn run(entries: &[&'static Entry], args: &List) -> Result<(), End> {
+/// `untuned rules`.
+pub fn rules(args: &List) -> Result<(), End> {
+    list(untuned::rules::RULES, |_| None, args)
+}
+
+/// `untuned problems`.
+pub fn problems(args: &List) -> Result<(), End> {
+    list(&untuned::problems::catalog(), |entry| known(entry.name), args)
+}
+
+/// What is known of a problem with its default parameters.
+fn known(name: &str) -> Option<Vec<&'static str>> {
+    let problem = name.parse::<ProblemSpec>().ok()?.build().ok()?;
+    let known = problem.known();
+    let facts = [
+        (known.convex, "convex"),
+        (!known.convex, "not convex"),
+        (known.f_star.is_some(), "f*"),
+        (known.minimizer.is_some(), "minimizer"),
+        (known.l.is_some(), "L"),
+        (known.l0_l1.is_some(), "L0 and L1"),
+        (known.lipschitz.is_some(), "Lipschitz constant"),
+        (known.strong_convexity.is_some(), "strong convexity"),
+    ];
+    Some(facts.into_iter().filter_map(|(holds, fact)| holds.then_some(fact)).collect())
+}
+
+fn list(
+    entries: &[&'static Entry],
+    known: impl Fn(&Entry) -> Option<Vec<&'static str>>,
+    args: &List,
+) -> Result<(), End> {
     if args.json {
         let listed: Vec<Listed> = entries
             .iter()
@@ -45,6 +85,7 @@ pub fn run(entries: &[&'static Entry], args: &List) -> Result<(), End> {
                 name: e.name,
                 aliases: e.aliases,
                 formula: e.formula,
+                known: known(e),
                 parameters: e.parameters.iter().map(ListedParameter::from).collect(),
                 reference: e.reference,
             })
@@ -60,6 +101,9 @@ pub fn run(entries: &[&'static Entry], args: &List) -> Result<(), End> {
         };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{}{aliases}\n    {}", entry.name, entry.formula);
+        if let Some(facts) = known(entry) {
+            let _ = writeln!(text, "    known: {}", facts.join(", "));
+        }
         let width = entry.parameters.iter().map(|p| p.name.len()).max().unwrap_or(0);
         for p in entry.parameters {
             let default = match p.default {

@@ -107,22 +107,26 @@ pub fn run(args: &Minimize) -> Result<(), End> {
 
     let explanation = explainer.map(|e| e.finish(&run));
 
-    let interrupted = matches!(run.outcome, Outcome::Stopped { .. });
-    if args.json {
+    let printed = if args.json {
         let result = Printed { explanation, ..result(args, &problem_spec, &rule_spec, f_star, &run) };
-        output::print_json(&result)?;
+        output::print_json(&result)
     } else {
         let explained = explanation.map_or(String::new(), |e| format!("\n{}", e.text()));
-        output::print(&(words(args, &problem_spec, &rule_spec, f_star, &run) + &explained))?;
+        output::print(&(words(args, &problem_spec, &rule_spec, f_star, &run) + &explained))
+    };
+    // A reader that went away changes nothing of how the run ended.
+    printed.or_else(|end| if matches!(end, End::BrokenPipe) { Ok(()) } else { Err(end) })?;
+    for note in notes(&rule_spec, f_star, &run) {
+        output::say(&format!("note: {note}"));
     }
     match run.outcome {
-        _ if interrupted => Err(End::Interrupted),
+        Outcome::Stopped { .. } => Err(End::Interrupted),
         Outcome::Diverged { .. } | Outcome::Refused(_) => {
             let why = ended(&run).map_or(String::new(), |e| e.why);
-            eprintln!("the run ended early: {why}");
+            output::say(&format!("the run ended early: {why}"));
             Err(End::Run)
         }
-        _ => Ok(()),
+        Outcome::Finished | Outcome::Stationary => Ok(()),
     }
 }
 
@@ -209,23 +213,36 @@ fn words(args: &Minimize, problem: &ProblemSpec, rule: &RuleSpec, f_star: Option
     if let Some(average) = &run.average {
         row("average", average, format!("{:?}, of the steps made", args.average).to_lowercase());
     }
-    if run.below_bound > 0 {
-        let _ = writeln!(
-            text,
-            "\nThe loss was below the rule's lower bound at {} steps: the bound is too high.",
-            run.below_bound
-        );
-    }
-    let scale = f_star.map(|f| (run.last.loss - f, run.best.loss - f));
-    if let Some((last, best)) =
-        scale.filter(|(last, best)| last.is_finite() && *last > 10.0 * best.max(1e-15))
-    {
-        let _ = writeln!(
-            text,
-            "\nThe last iterate is far worse than the best one (gap {last:.2e} against {best:.2e}): use the best."
-        );
-    }
     text
+}
+
+/// What the user should know besides the result.
+fn notes(rule: &RuleSpec, f_star: Option<f64>, run: &Run) -> Vec<String> {
+    let mut notes = Vec::new();
+    if run.below_bound > 0 {
+        let steps = run.below_bound;
+        notes.push(format!(
+            "the loss was below the rule's lower bound at {steps} steps: the bound is too high"
+        ));
+    }
+    let given = ["lower_bound", "f_star"].into_iter().filter(|key| rule.spec().entry().has(key));
+    for (key, bound) in given.filter_map(|key| Some((key, rule.spec().optional(key)?))) {
+        if let Some(f_star) = f_star.filter(|f| bound > *f) {
+            let (bound, f_star) = (number(bound), number(f_star));
+            notes.push(format!(
+                "{key}={bound} is above the minimum {f_star}: the rule cannot get below {key}"
+            ));
+        }
+    }
+    // Without f*, against 0: few losses are negative.
+    let (last, best) = (run.last.loss - f_star.unwrap_or(0.0), run.best.loss - f_star.unwrap_or(0.0));
+    if last.is_finite() && best >= 0.0 && last > 10.0 * best.max(1e-15) {
+        let what = if f_star.is_some() { "gap" } else { "loss" };
+        notes.push(format!(
+            "the last iterate is far worse than the best one ({what} {last:.2e} against {best:.2e}): use the best"
+        ));
+    }
+    notes
 }
 
 /// The gap, or that it is too small to tell from rounding: a gap of 0 proves nothing.

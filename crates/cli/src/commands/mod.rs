@@ -13,7 +13,7 @@ pub fn run(command: Command) -> Result<(), End> {
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Report(args) => reproduce::report(&args),
         Command::Minimize(args) => minimize::run(&args),
-        Command::Rules(args) => list::run(untuned::rules::RULES, &args),
-        Command::Problems(args) => list::run(&untuned::problems::catalog(), &args),
+        Command::Rules(args) => list::rules(&args),
+        Command::Problems(args) => list::problems(&args),
     }
 }

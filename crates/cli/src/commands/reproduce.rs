@@ -39,20 +39,34 @@ pub fn reproduce(args: &Reproduce) -> Result<(), End> {
 }
 
 pub fn report(args: &Report) -> Result<(), End> {
-    let folder = args.folder.join(EXPERIMENT);
-    let file = folder.join(synthetic::RESULTS_FILE);
-    let page = args.out.clone().unwrap_or_else(|| args.folder.join(PAGE));
-    output::check_parent(&page, "--out")?;
-    let text = fs::read_to_string(&file).with_context(|| {
-        let (folder, file) = (args.folder.display(), file.display());
-        format!("{folder} holds no results of `untuned reproduce`: cannot read {file}")
-    });
-    let text = text.map_err(End::Request)?;
-    let results = synthetic::read(&text)
-        .with_context(|| format!("{} is not what `untuned reproduce` writes; run that again", file.display()))
-        .map_err(End::Request)?;
-    draw(&results, &folder, &page)?;
-    output::print(&format!("{}\n", page.display()))
+    if args.out.is_some() && args.folders.len() > 1 {
+        let count = args.folders.len();
+        return Err(End::Request(anyhow!(
+            "--out names one page, and {count} folders were given; leave --out out"
+        )));
+    }
+    for dir in &args.folders {
+        let folder = dir.join(EXPERIMENT);
+        let file = folder.join(synthetic::RESULTS_FILE);
+        let bytes = fs::read(&file).with_context(|| {
+            format!(
+                "{} holds no results of `untuned reproduce`: cannot read {}",
+                dir.display(),
+                file.display()
+            )
+        });
+        let text = String::from_utf8_lossy(&bytes.map_err(End::Request)?).into_owned();
+        let results = synthetic::read(&text)
+            .with_context(|| {
+                format!("{} is not what `untuned reproduce` writes; run that again", file.display())
+            })
+            .map_err(End::Request)?;
+        let page = args.out.clone().unwrap_or_else(|| dir.join(PAGE));
+        output::check_parent(&page, "--out")?;
+        draw(&results, &folder, &page)?;
+        output::print(&format!("{}\n", page.display()))?;
+    }
+    Ok(())
 }
 
 /// The figures and the page, from the results alone.
@@ -68,13 +82,15 @@ fn prepare(given: Option<&Path>) -> Result<PathBuf, End> {
     let out = given.unwrap_or(Path::new(DEFAULT_OUT)).to_path_buf();
     output::check_parent(&out, "--out")?;
     if out.exists() && !out.is_dir() {
-        return Err(End::Request(anyhow!("--out {}: is a file; name a folder", out.display())));
+        return Err(End::Request(anyhow!("{} is a file; name a folder with --out", out.display())));
     }
     let ours = given.is_none() && out.join(EXPERIMENT).join(synthetic::RESULTS_FILE).is_file();
     let empty = fs::read_dir(&out).map_or(true, |mut entries| entries.next().is_none());
     if !empty && !ours {
         let out = out.display();
-        return Err(End::Request(anyhow!("--out {out}: is not empty; name a new folder, or empty this one")));
+        return Err(End::Request(anyhow!(
+            "{out} is not empty; name a new folder with --out, or empty this one"
+        )));
     }
     make_folder(&out)?;
     Ok(out)
@@ -118,7 +134,7 @@ fn summary(results: &Synthetic, page: &Path) -> String {
 /// Lines of at most `width` characters, broken between words.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
-    for word in text.split_whitespace() {
+    for word in text.split(' ') {
         let last = lines.len() - 1;
         if !lines[last].is_empty() && lines[last].chars().count() + 1 + word.chars().count() > width {
             lines.push(word.to_string());

@@ -195,3 +195,60 @@ fn a_broken_pipe_is_not_an_error() {
         assert!(output.stderr.is_empty(), "{arguments}: {}", errors(&output));
     }
 }
+
+/// What cannot be said on standard error is not said; the exit code stays.
+#[test]
+fn a_full_standard_error_changes_no_exit_code() {
+    let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else {
+        println!("skipped: there is no /dev/full here");
+        return;
+    };
+    for (arguments, code) in [
+        ("minimize quartc --rule polyak --steps 4", 2),
+        ("minimize quartic:l1=1000 --rule gd:lr=1 --steps 9 --json", 3),
+    ] {
+        let errors = Stdio::from(full.try_clone().expect("a handle"));
+        let status =
+            program().args(arguments.split_whitespace()).stdout(Stdio::null()).stderr(errors).status();
+        assert_eq!(status.expect("the program starts").code(), Some(code), "{arguments}");
+    }
+}
+
+#[test]
+fn a_diverged_run_into_a_closed_pipe_is_still_diverged() {
+    let arguments = "minimize quartic:l1=1000 --rule gd:lr=1 --steps 9".split(' ');
+    let mut child =
+        program().args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    drop(child.stdout.take());
+    assert_eq!(child.wait().expect("it ends").code(), Some(3));
+}
+
+#[test]
+fn a_trace_that_nobody_reads_any_more_leaves_the_run_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo runs").success());
+    let reader = std::process::Command::new("head").arg("-c1").arg(&pipe).stdout(Stdio::null()).spawn();
+    let arguments = ["minimize", "quartic", "--rule", "decsps", "--steps", "20000", "--json", "--trace"];
+    let output = program().args(arguments).arg(&pipe).output().expect("the program starts");
+    reader.expect("head runs").wait().expect("head ends");
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    assert_eq!(json(&output)["outcome"], "finished");
+}
+
+#[test]
+fn notes_go_to_standard_error() {
+    for (arguments, wanted) in [
+        ("minimize quartic:l1=1000 --rule inexact-polyak --steps 10000 --json", "use the best"),
+        ("minimize quartic --rule polyak:f_star=3 --steps 50 --json", "f_star=3 is above the minimum 1"),
+        (
+            "minimize quartic --rule level-polyak:lower_bound=3 --steps 50",
+            "lower_bound=3 is above the minimum 1",
+        ),
+    ] {
+        let output = untuned(arguments);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(errors(&output).contains(wanted), "{arguments}: {}", errors(&output));
+    }
+}

@@ -70,6 +70,21 @@ fn the_main_job_writes_everything_and_the_report_can_be_made_again() {
     assert_eq!(report.status.code(), Some(0), "{}", errors(&report));
     assert!(files(&out) == written, "figures and page come again from the data alone, to the same bytes");
 
+    // A link is followed, a folder is refused before anything is written, and several folders have a page each.
+    let (page, link) = (folder.path().join("page.html"), folder.path().join("link.html"));
+    fs::write(&page, "old").expect("writable");
+    std::os::unix::fs::symlink(&page, &link).expect("a link");
+    let report =
+        |to: &Path| program().arg("report").arg(&out).arg("--out").arg(to).output().expect("it starts");
+    assert_eq!(report(&link).status.code(), Some(0));
+    assert!(fs::read(&page).expect("readable") == written["report.html"] && link.is_symlink());
+    assert_eq!(report(folder.path()).status.code(), Some(2));
+    let beside: Vec<_> =
+        fs::read_dir(folder.path()).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
+    assert!(beside.iter().all(|name| !name.to_string_lossy().ends_with(".new")), "{beside:?}");
+    let both = program().arg("report").args([&out, &out]).output().expect("the program starts");
+    assert_eq!(String::from_utf8_lossy(&both.stdout).lines().count(), 2);
+
     fs::write(out.join("synthetic/synthetic.json"), "{\"version\": 3}").expect("writable");
     let damaged = program().arg("report").arg(&out).output().expect("the program starts");
     assert_eq!(damaged.status.code(), Some(2));

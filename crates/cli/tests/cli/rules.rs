@@ -39,7 +39,7 @@ fn every_listed_rule_and_problem_runs() {
     for problem in problems.as_array().expect("a list") {
         for rule in rules.as_array().expect("a list") {
             let required =
-                rule["parameters"].as_array().expect("a list").iter().filter(|p| p["default"].is_null());
+                rule["parameters"].as_array().expect("a list").iter().filter(|p| p["required"] == true);
             let pairs: Vec<String> =
                 required.map(|p| format!("{}=1e-9", p["name"].as_str().expect("a name"))).collect();
             let (name, problem) =

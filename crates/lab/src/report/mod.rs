@@ -40,7 +40,10 @@ pub fn page(results: &Synthetic) -> String {
 fn tally(results: &Synthetic) -> String {
     let of = |verdict| results.claims.iter().filter(|c| c.verdict == verdict).count();
     let [holds, part, not] = [Verdict::Holds, Verdict::HoldsInPart, Verdict::DoesNotHold].map(of);
-    format!("Of {} claims {holds} hold, {part} hold in part and {not} do not.", results.claims.len())
+    format!(
+        "Of {} claims {holds} hold, {part} hold in part, and of {not} nothing holds.",
+        results.claims.len()
+    )
 }
 
 fn claims(out: &mut String, results: &Synthetic) {

@@ -5,6 +5,7 @@ use std::io;
 use serde::Serialize;
 use thiserror::Error;
 
+use super::claims::CLAIMS;
 use super::grid::{RATES, THRESHOLDS};
 use super::panels::PANELS;
 use super::{L1, Synthetic};
@@ -41,12 +42,22 @@ pub fn read(text: &str) -> Result<Synthetic, ResultsError> {
         false => Err(ResultsError::Count { what: what.to_string(), found, wanted }),
     };
     expect("panels", results.panels.len(), PANELS.len())?;
+    for panel in &results.panels {
+        let drawn = L1.iter().filter(|l1| panel.curves.iter().any(|c| c.l1 == **l1 && !c.points.is_empty()));
+        expect(&format!("the panel {}", panel.key), drawn.count(), L1.len())?;
+        expect(&format!("the panel {}", panel.key), panel.curves.len(), L1.len())?;
+    }
+    expect("claims", results.claims.len(), CLAIMS)?;
     for l1 in L1 {
-        expect(
-            &format!("the grid for L1 = {l1}"),
-            results.grid.for_l1(l1).cells.len(),
-            RATES.len() * THRESHOLDS.len(),
-        )?;
+        let pairs = RATES.into_iter().flat_map(|lr| THRESHOLDS.into_iter().map(move |c| (lr, c)));
+        let cells = results.grid.for_l1(l1).cells;
+        let right = cells
+            .iter()
+            .zip(pairs)
+            .filter(|(cell, (lr, c))| cell.lr == *lr && cell.threshold.unwrap_or(f64::INFINITY) == *c);
+        let wanted = RATES.len() * THRESHOLDS.len();
+        expect(&format!("the grid for L1 = {l1}"), cells.len(), wanted)?;
+        expect(&format!("the grid for L1 = {l1}"), right.count(), wanted)?;
     }
     for row in &results.steps {
         expect(&row.key, row.steps.len(), L1.len())?;

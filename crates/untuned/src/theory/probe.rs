@@ -15,13 +15,18 @@ use super::inequalities::{Pair, within};
 /// follows from it describes the region that the run saw.
 ///
 /// Steps so short that rounding makes up more than a thousandth of the gradients' difference say nothing of the
-/// function, and an envelope would follow the worst of them: they are left out and counted.
+/// function, and an envelope would follow the worst of them: they are left out and counted. Of a run of more than
+/// [`Probe::MOST`] steps a part is kept, evenly spread.
 #[derive(Debug, Clone, Default)]
 pub struct Probe {
     l1: Option<f64>,
     points: Vec<Point>,
     too_long: u64,
     unclear: u64,
+    /// Of so many points one is kept.
+    stride: u64,
+    /// Points seen since the last that was kept.
+    since: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -92,12 +97,15 @@ impl Probe {
 
     /// An empty probe; `l1` where it is known.
     pub fn new(l1: Option<f64>) -> Probe {
-        Probe { l1, ..Probe::default() }
+        Probe { l1, stride: 1, ..Probe::default() }
     }
+
+    /// The most points that are kept; of a longer run every second, fourth, … is.
+    pub const MOST: usize = 1 << 18;
 
     /// Room for this many steps, so that [`Probe::see`] does not allocate.
     pub fn reserve(&mut self, steps: usize) {
-        self.points.reserve(steps);
+        self.points.reserve(steps.min(Self::MOST));
     }
 
     /// Takes a step from `x` to `y` of the pair.
@@ -120,8 +128,25 @@ impl Probe {
         } else if self.l1.is_some_and(|l1| !within(length, l1)) {
             self.too_long += 1;
         } else {
-            self.points.push(point);
+            self.keep(point);
         }
+    }
+
+    fn keep(&mut self, point: Point) {
+        self.since += 1;
+        if self.since < self.stride {
+            return;
+        }
+        self.since = 0;
+        if self.points.len() == Self::MOST {
+            let mut odd = false;
+            self.points.retain(|_| {
+                odd = !odd;
+                odd
+            });
+            self.stride = self.stride.max(1) * 2;
+        }
+        self.points.push(point);
     }
 
     /// Fits both lines.

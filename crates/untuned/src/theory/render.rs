@@ -147,10 +147,14 @@ impl Explanation {
 
     fn smoothness_to(&self, page: &mut Page) {
         let r = &self.local_smoothness;
+        let limit = if self.constants.l1.is_some() { "1/L1" } else { "1/L1 of the envelope" };
         page.line("Local smoothness ‖g_{t+1} − g_t‖/‖x_{t+1} − x_t‖ against ‖g_t‖");
         page.pair(
             "steps",
-            &format!("{} used; {} longer than 1/L1, {} too short to tell", r.points, r.too_long, r.unclear),
+            &format!(
+                "{} used; {} longer than {limit}, {} too short to tell",
+                r.points, r.too_long, r.unclear
+            ),
         );
         let Some(line) = r.envelope else {
             page.pair("envelope", "no step to fit it to");
@@ -190,7 +194,7 @@ impl Tally {
     fn line(&self) -> String {
         let head = format!("  {:<13}{:<38}", self.name, self.statement);
         if let Some(what) = self.not_known {
-            return format!("{head}{:>8}", format!("{what} not known"));
+            return format!("{head} {what} not known");
         }
         let tightest = self.tightest.map_or("–".to_string(), short);
         let at = self.tightest_at.filter(|_| self.tightest != Some(0.0));

@@ -148,5 +148,10 @@ pub(super) fn selected_hyperparameters(facts: &Facts) -> Decided {
 }
 
 fn gap(cell: &Cell) -> String {
-    cell.last_gap.map_or("diverged".to_string(), short)
+    match cell.last_gap {
+        None => "diverged".to_string(),
+        // Zero in double precision; that proves no optimum.
+        Some(gap) if gap < f64::EPSILON => "< 2.2e-16".to_string(),
+        Some(gap) => short(gap),
+    }
 }

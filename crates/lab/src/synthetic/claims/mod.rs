@@ -62,17 +62,20 @@ impl Verdict {
     }
 }
 
+/// How many claims there are.
+pub(super) const CLAIMS: usize = 15;
+
 /// All claims, from 1.
 pub(super) fn all(grid: &Grid, steps: &[StepsRow]) -> Vec<Claim> {
     let facts = Facts { grid, steps };
-    let claims: [(&str, Decide); 15] = [
+    let claims: [(&str, Decide); CLAIMS] = [
         ("Gradient descent slows down as L₁ grows.", speed::gd_slows_down),
         ("Tuned clipped gradient descent does not depend on L₁.", speed::clipping_does_not),
         ("Polyak's step size does not depend on L₁.", speed::polyak_does_not),
         ("DecSPS and AdaSPS degrade as L₁ grows.", speed::decreasing_steps_degrade),
         ("Inexact Polyak Stepsize does not depend on L₁.", speed::inexact_polyak_does_not),
         (
-            "Polyak matches clipped GD with Theorem 2's parameters and beats GD with 1/L.",
+            "Polyak is no slower than clipped GD with Theorem 2's parameters and beats GD with 1/L.",
             speed::polyak_matches_clipping,
         ),
         ("Every assumption, lemma and proposition holds at every iterate.", theory::inequalities_hold),
@@ -162,7 +165,8 @@ fn count(steps: Option<u64>) -> String {
 }
 
 fn list(steps: &StepsRow) -> String {
-    steps.steps.iter().map(|s| count(*s)).collect::<Vec<_>>().join(" / ")
+    // Not to be broken at the end of a line.
+    steps.steps.iter().map(|s| count(*s).replace(' ', "\u{a0}")).collect::<Vec<_>>().join(" / ")
 }
 
 /// Three digits: `49`, `9.38`, `0.0012`, `5.7e6`, `0`.
