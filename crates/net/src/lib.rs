@@ -1,0 +1,3 @@
+//! Networks for [`untuned`](https://docs.rs/untuned): so far the randomness and the data that they train on.
+
+pub mod random;
