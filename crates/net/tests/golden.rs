@@ -101,7 +101,7 @@ fn t5s_tokenizer() {
         assert_eq!(ours.encode(text).unwrap(), ids(&case["spm_ids_plus_eos"]), "{text:?}");
         assert_eq!(fast.encode(text, true).unwrap().get_ids(), ids(&case["fast_ids"]), "{text:?}");
     }
-    assert_eq!(ours.decode(&ours.encode("Hello, world!").unwrap()).unwrap(), "Hello, world!</s>");
+    assert_eq!(ours.decode(&ours.encode("Hello, world!").unwrap()).unwrap(), "Hello, world! </s>");
 }
 
 /// Real C4: every document reads, and every piece of it is restored from its input and target.

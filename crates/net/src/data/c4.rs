@@ -278,7 +278,9 @@ mod tests {
         }
         let not_utf8 = read(&gz(b"{\"text\":\"\xff\"}"), LONGEST_LINE).1;
         assert!(matches!(not_utf8, Some(C4Error::Json { line: 1, .. })), "{not_utf8:?}");
-        assert!(matches!(read(b"plain text", LONGEST_LINE).1, Some(C4Error::Gzip { line: 1, .. })));
+        for bad in [&b"plain text"[..], b"", b"\x1f", b"\x1f\x8b"] {
+            assert!(matches!(read(bad, LONGEST_LINE).1, Some(C4Error::Gzip { line: 1, .. })), "{bad:?}");
+        }
         let folder = Folder::new();
         assert!(matches!(shards(folder.0.path()), Err(C4Error::Nothing { .. })));
         let missing = folder.0.path().join("missing.json.gz");
