@@ -8,6 +8,9 @@ const WINDOWS: u32 = 0xDA7A_0001;
 /// The site of the LSTM's sequence lengths.
 const LENGTHS: u32 = 0xDA7A_0002;
 
+/// The most sequences that are planned: 1.6 GB of memory.
+const MOST_STEPS: usize = 100_000_000;
+
 /// A rectangle of ids and what should be predicted at each, row by row. Reused from step to step: filling one that has been
 /// filled before allocates nothing, up to the largest size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,6 +62,9 @@ pub enum BatchError {
         /// The context or sequence length that was asked for.
         length: usize,
     },
+    /// A plan that memory might not hold.
+    #[error("sequences are planned ahead, at most {MOST_STEPS} of them; ask for fewer steps or epochs")]
+    TooLong,
 }
 
 fn positive(sizes: &[(&'static str, usize)]) -> Result<(), BatchError> {
@@ -239,11 +245,17 @@ impl Sequences {
             Horizon::Epochs(epochs) => (epochs, usize::MAX),
             Horizon::Steps(steps) => (u32::MAX, steps),
         };
+        if matches!(horizon, Horizon::Steps(steps) if steps > MOST_STEPS) {
+            return Err(BatchError::TooLong);
+        }
         for epoch in 0..epochs {
             if plan.steps.len() >= steps {
                 break;
             }
-            plan.add_epoch(2, steps, |index| sequence_length(bptt, seed, epoch, index));
+            plan.add_epoch(2, steps.min(MOST_STEPS + 1), |index| sequence_length(bptt, seed, epoch, index));
+            if plan.steps.len() > MOST_STEPS {
+                return Err(BatchError::TooLong);
+            }
         }
         Ok(plan)
     }
@@ -409,13 +421,15 @@ mod tests {
         assert_eq!(sequences.fill(2, &mut batch), None);
     }
 
-    /// Upstream's loop, `while i < rows - 2`, written out again.
+    /// Upstream's loop, `while i < rows - 2`, written out again; a thousand epochs, because a rest of one row comes once in seventy.
     #[test]
     fn an_epoch_is_upstreams_loop() {
+        const EPOCHS: u32 = 1000;
         let (rows, seed) = (500, 4);
-        let sequences = Sequences::training(count_up(3 * rows), 3, 70, seed, Horizon::Epochs(20)).unwrap();
-        let mut n = 0;
-        for epoch in 0..20 {
+        let sequences =
+            Sequences::training(count_up(3 * rows), 3, 70, seed, Horizon::Epochs(EPOCHS)).unwrap();
+        let (mut n, mut left_out) = (0, 0);
+        for epoch in 0..EPOCHS {
             let (mut i, mut index) = (0, 0);
             while i < rows as usize - 2 {
                 let length = sequence_length(70, seed, epoch, index).min(rows as usize - 1 - i);
@@ -424,9 +438,11 @@ mod tests {
                 (i, index, n) = (i + length, index + 1, n + 1);
             }
             assert_eq!(sequences.steps_of_epoch(epoch as usize), index as usize);
+            left_out += u32::from(i == rows as usize - 2);
         }
-        assert_eq!((sequences.steps(), sequences.epochs()), (n, 20));
-        assert_eq!(sequences.steps_of_epoch(20) + sequences.steps_of_epoch(usize::MAX), 0);
+        assert!(left_out > 0, "the case of one row left was seen");
+        assert_eq!((sequences.steps(), sequences.epochs()), (n, EPOCHS as usize));
+        assert_eq!(sequences.steps_of_epoch(EPOCHS as usize) + sequences.steps_of_epoch(usize::MAX), 0);
     }
 
     #[test]
@@ -490,6 +506,8 @@ mod tests {
         assert!(Sequences::evaluation(count_up(3), usize::MAX, 1).is_err());
         assert!(Sequences::training(count_up(5), 2, 1, 0, Horizon::Steps(1)).is_err());
         assert!(Sequences::training(count_up(6), 2, 0, 0, Horizon::Steps(1)).is_err());
+        let endless = Sequences::training(count_up(6), 2, 1, 0, Horizon::Steps(usize::MAX)).unwrap_err();
+        assert!(endless.to_string().contains("at most 100000000"), "{endless}");
         assert!(Sequences::training(count_up(6), 2, 1, 0, Horizon::Steps(1)).is_ok());
     }
 
