@@ -1,0 +1,3 @@
+//! The data that the networks train on.
+
+pub mod corpus;
