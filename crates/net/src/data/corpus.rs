@@ -58,7 +58,7 @@ const DOCUMENTS: u32 = SITES + 64;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CorpusError {
     /// The number of tokens is out of range.
-    #[error("a language of {0} tokens: it needs from 3 to 1,000,000, the end of a sentence among them")]
+    #[error("a language of {0} tokens: it needs from 3 to 100,000, the end of a sentence among them")]
     Tokens(usize),
     /// The number of successors is out of range.
     #[error(
@@ -147,7 +147,7 @@ impl Language {
     /// The language of a seed.
     pub fn new(recipe: Recipe, seed: u64) -> Result<Self, CorpusError> {
         let Recipe { tokens, successors, sentences } = recipe;
-        if !(3..=1_000_000).contains(&tokens) {
+        if !(3..=100_000).contains(&tokens) {
             return Err(CorpusError::Tokens(tokens));
         }
         if !(2..=256.min(tokens - 1)).contains(&successors) {

@@ -326,8 +326,9 @@ mod tests {
             }
         }
         let mut pi = vec![1.0];
-        for k in 1..n {
-            pi.push((0..k).map(|i| pi[i] * p[i][k]).sum());
+        while pi.len() < n {
+            let k = pi.len();
+            pi.push(pi.iter().zip(&p).map(|(pi, row)| pi * row[k]).sum());
         }
         let sum: f64 = pi.iter().sum();
         pi.iter().map(|x| x / sum).collect()
