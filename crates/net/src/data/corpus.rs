@@ -3,14 +3,14 @@
 //! The language is a Markov chain over tokens. Token 0 is the end of a sentence, [`EOS`]; the others are words. A token has a
 //! short list of successors with probabilities, and the next token depends on nothing but the last one.
 //!
-//! **The chain is irreducible and aperiodic for every seed.** All tokens lie on one random cycle, and each has the next one on it
-//! among its successors: any token can be reached from any other. Every word has the end of a sentence among its successors too.
-//! So with `c₁, c₂` the first two words of the cycle after `EOS`, both `EOS → c₁ → EOS` and `EOS → c₁ → c₂ → EOS` are possible:
-//! returns in 2 and in 3 tokens, whose greatest common divisor is 1. The stationary distribution is therefore unique, and averages over a
-//! long text converge to it.
+//! **The chain is irreducible and aperiodic for every seed.** All tokens lie on one random cycle, and each has the next one on
+//! it among its successors: any token can be reached from any other. Every word has the end of a sentence among its successors
+//! too. So with `c₁, c₂` the first two words of the cycle after `EOS`, both `EOS → c₁ → EOS` and `EOS → c₁ → c₂ → EOS` are
+//! possible: returns in 2 and in 3 tokens, which have no common divisor. The stationary distribution is therefore unique, and
+//! averages over a long text converge to it.
 //!
-//! The same text comes as tokens ([`Language::words`]), as characters ([`Language::characters`]: words with a space between
-//! them, sentences that end in `".\n"`) and as documents of several sentences ([`Language::document`]), the latter also as T5's
+//! The text comes as tokens ([`Language::words`]), as characters ([`Language::characters`]: words with a space between them,
+//! sentences that end in `".\n"`) and as documents of several sentences ([`Language::document`]), which T5 reads as
 //! [`Pieces`]. Only sums, products and quotients make the language, so it is the same on every machine.
 //!
 //! ```

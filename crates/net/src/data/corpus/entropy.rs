@@ -1,20 +1,21 @@
 //! The entropy of a [`Language`]: the loss that no model can beat.
 //!
 //! **Words.** With `P` the chain's transition probabilities and `π` its stationary distribution, the entropy rate is
-//! `h = −Σ_u π_u Σ_w P_uw ln P_uw` nats per token. A model that sees the last token can reach it, and more context does not help.
+//! `h = −Σ_u π_u Σ_w P_uw ln P_uw` nats per token. A model that sees the last token can reach it; more context does not help.
 //!
-//! **Characters.** A token `w` is written with `len(w)` letters and one character more: `n` words and the end of their sentence have
-//! `n − 1` spaces and `".\n"`, so `C = 1 + Σ_w π_w len(w)` characters per token on average, `EOS` having no letters. The rate per
-//! character is `h / C`, since spelling adds no randomness and loses none: the tokens determine the characters, and because words
-//! are distinct and a space or a full stop ends them, the characters determine all tokens but for one cut word at either end of
-//! the text. The entropies of `n` characters and of the tokens under them thus differ by a bounded amount, which `n` divides
-//! away. Letter by letter it is the same sum: after the previous word and the prefix typed so far the next character has known
-//! probabilities, and by the chain rule the entropies of the letters of a word add up to the entropy of the word (a test does that sum).
+//! **Characters.** A token `w` takes `len(w)` letters and one character more: `n` words and the end of their sentence have
+//! `n − 1` spaces and `".\n"`. That is `C = 1 + Σ_w π_w len(w)` characters per token on average, `EOS` having no letters, and
+//! the rate per character is `h / C`. For spelling adds no randomness and loses none: the tokens determine the characters, and
+//! because words are distinct and a space or a full stop ends them, the characters determine all tokens but for one cut word
+//! at either end of the text. The entropies of `n` characters and of the tokens under them thus differ by a bounded amount,
+//! which division by `n` makes vanish. Letter by letter it is the same sum: the previous word and the prefix typed so far
+//! determine the next character's probabilities, and by the chain rule the entropies of a word's letters add up to that of
+//! the word (a test computes both sums).
 //!
-//! **With less context.** A model whose window begins anywhere does not know which word the window's first letters belong to. The best
-//! prediction from the characters seen so far is the filter's ([`Filter`]): the distribution of the hidden place in the text
-//! given what was seen, carried on character by character (the forward algorithm). Its expected entropy after `k` characters is the
-//! smallest loss possible there, and it falls with `k` to the rate.
+//! **With less context.** A model whose window begins anywhere does not know what stood before it. The best prediction from
+//! the characters seen so far is the filter's ([`Filter`]): the distribution of the hidden place in the text given what was
+//! seen, carried on character by character (the forward algorithm). Its expected entropy after `k` characters is the smallest
+//! loss possible there, and it falls with `k` to the rate.
 
 use std::ops::Range;
 
@@ -50,7 +51,8 @@ impl Language {
         &self.stationary
     }
 
-    /// The entropy rate in nats per token: the best loss of a model that has seen at least one token, such as an LSTM that carries its state.
+    /// The entropy rate in nats per token: the best loss of a model that has seen at least one token, such as an LSTM that
+    /// carries its state.
     pub fn entropy_rate_words(&self) -> f64 {
         self.stationary
             .iter()
@@ -81,7 +83,8 @@ impl Language {
         self.best_loss_words_seeing(0..context)
     }
 
-    /// The best mean loss over positions that see so many tokens of a window: none costs the entropy of `π`, one or more the rate.
+    /// The best mean loss over positions that see so many tokens of a window: seeing none costs the entropy of `π`, seeing
+    /// any the rate.
     ///
     /// A GPT that reads tokens `0..context` and predicts tokens `1..=context` sees `1..context + 1`. NaN for an empty range.
     pub fn best_loss_words_seeing(&self, seen: Range<usize>) -> f64 {
@@ -151,11 +154,13 @@ impl Language {
     }
 }
 
-/// The hidden places of a text: a token, and which of its characters (a word's are a space and its letters, the end of a sentence's are `.` and a new line).
+/// The hidden places of a text: a token, and which of its characters (a word's are a space and its letters; those of the end of
+/// a sentence are `.` and a new line).
 #[derive(Debug, Clone)]
 pub(super) struct States {
-    /// By state: its token and the number of its character.
+    /// By state: its token.
     owners: Vec<u32>,
+    /// By state: the number of its character in the alphabet.
     characters: Vec<u8>,
     /// By token: its first state; one more at the end.
     begins: Vec<u32>,
@@ -206,7 +211,8 @@ pub struct Filter<'a> {
 }
 
 impl Filter<'_> {
-    /// The probabilities of the next character, in the order of [`Language::alphabet`]; all 0 after a text that the language cannot produce.
+    /// The probabilities of the next character, in the order of [`Language::alphabet`]; all 0 after a text that the language
+    /// cannot produce.
     pub fn predict(&self) -> Vec<f64> {
         let mut probabilities = vec![0.0; self.language.alphabet.len()];
         for &(state, p) in &self.belief {
@@ -372,7 +378,7 @@ mod tests {
         }
     }
 
-    /// The entropy per character, summed over what is known: the previous token `u` and the prefix of the next word typed so far.
+    /// The entropy per character, summed over what is known: the previous token `u` and the prefix typed so far.
     fn rate_by_prefix(language: &Language) -> f64 {
         let mut sum = 0.0;
         let mut characters = 0.0;
@@ -474,6 +480,40 @@ mod tests {
         assert!((sum - language.characters_per_token()).abs() < 1e-12, "{sum}");
         texts.values_mut().for_each(|p| *p /= sum);
         texts
+    }
+
+    /// Drawn windows have the probabilities of all texts, and drawn tokens those of the table: each within five standard errors.
+    #[test]
+    fn text_is_drawn_by_its_probabilities() {
+        let language = toy();
+        let agree = |found: f64, p: f64, n: f64| (found / n - p).abs() < 5.0 * (p * (1.0 - p) / n).sqrt();
+        let mut counts: BTreeMap<String, f64> = BTreeMap::new();
+        for n in 0..300_000 {
+            *counts.entry(language.character_window(Split::Train, n, 3)).or_default() += 1.0;
+        }
+        let texts = enumerated(&language, 3);
+        assert!(counts.keys().all(|text| texts.contains_key(text)));
+        for (text, p) in texts {
+            assert!(agree(counts[&text], p, 300_000.0), "{text:?}: {} {p}", counts[&text] / 300_000.0);
+        }
+        let words = language.words(Split::Train, 0, 1_000_001);
+        for token in 0..4 {
+            let after: Vec<u32> =
+                words.windows(2).filter(|pair| pair[0] == token).map(|pair| pair[1]).collect();
+            for next in 0..4 {
+                let found = after.iter().filter(|&&to| to == next).count() as f64;
+                let p = language.probability(token, next);
+                assert!(
+                    found == 0.0 && p == 0.0 || agree(found, p, after.len() as f64),
+                    "{token} {next} {found} {p}"
+                );
+            }
+        }
+        for token in 0..4 {
+            let first = |n: &u32| language.word_window(Split::Train, *n, 1) == [token];
+            let found = (0..100_000).filter(first).count() as f64;
+            assert!(agree(found, language.stationary()[token as usize], 1e5), "{token} {found}");
+        }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::{CorpusError, Language};
 
-/// How a [`Language`] fills T5's vocabulary: padding 0, end of document 1, unknown 2, then the tokens (the end of a sentence first),
-/// and 100 sentinels at the top, from the highest down.
+/// How a [`Language`] fills T5's vocabulary: padding 0, end of document 1, unknown 2, then the tokens (the end of a sentence
+/// first), and 100 sentinels at the top, from the highest down.
 ///
 /// ```
 /// use untuned_net::data::corpus::{Language, Pieces, Recipe, Split};
