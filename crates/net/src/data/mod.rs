@@ -2,6 +2,7 @@
 
 pub mod batches;
 pub mod c4;
+pub mod corpus;
 pub mod files;
 pub mod t5;
 pub mod text;
