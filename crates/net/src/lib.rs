@@ -1,4 +1,4 @@
-//! Networks for [`untuned`](https://docs.rs/untuned): so far the randomness and the data that they train on.
+//! The networks of the paper. So far: the randomness and the data that they train on.
 
 pub mod data;
 pub mod random;
