@@ -100,10 +100,15 @@ impl StepRule for Decsps {
 /// `‖g + s·1‖` from `‖g‖` and the sum of `g`.
 fn shifted_norm(seen: &Observation, shift: f64) -> Result<f64, Refusal> {
     let sum = seen.grad_sum.ok_or(Refusal::Missing { step: seen.step, what: "grad_sum" })?;
-    let root = (seen.dimension as f64).sqrt();
-    // In units of the larger part, so that no square leaves the range.
+    let entries = seen.dimension as f64;
+    let squared = seen.grad_norm * seen.grad_norm + 2.0 * shift * sum + entries * shift * shift;
+    if squared.is_normal() && squared > 0.0 {
+        return Ok(squared.sqrt());
+    }
+    // Where a square leaves the range: in units of the larger part.
+    let root = entries.sqrt();
     let unit = seen.grad_norm.max(shift * root);
-    let (norm, shifted) = (seen.grad_norm / unit, shift / unit);
-    let squared = norm * norm + 2.0 * shifted * (sum / unit) + (shifted * root) * (shifted * root);
+    let (norm, shifted) = (seen.grad_norm / unit, shift * root / unit);
+    let squared = norm * norm + 2.0 * (shift / unit) * (sum / unit) + shifted * shifted;
     Ok(unit * squared.max(0.0).sqrt())
 }
