@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 Examples:
   untuned reproduce                                         the paper's experiments, with a report
   untuned minimize quartic:l1=1000 --rule inexact-polyak --steps 10000
-  untuned rules                                             every rule with its formula and parameters
+  untuned rules                                             every rule with its formula
 
 Exit codes: 0 done, 2 the request was wrong, 3 the run diverged or was refused,
             4 the system failed, 130 interrupted."

@@ -14,7 +14,8 @@ use std::num::NonZeroU64;
 ///   `x_0` (`restart=origin`, as published) or from the best iterate (`restart=best`).
 ///
 /// The bound may pass `f*`. A loss that reaches it disproves it, and `f̃` is set again, sixteen times as far below that
-/// loss as it was when it was last refined: without that, the continuous variant stops short of the optimum in two or more dimensions.
+/// loss as it was when it was last refined: without that, the continuous variant stops short of the optimum in two or
+/// more dimensions.
 ///
 /// ```
 /// # use untuned::{Observation, Point, Setting, StepRule, RuleSpec};

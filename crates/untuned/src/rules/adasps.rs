@@ -25,8 +25,8 @@ pub struct Adasps {
     pub c: CScale,
     /// `l`.
     pub lower_bound: f64,
-    /// The first positive `f − l`.
-    first: Option<f64>,
+    /// The root of the first positive `f − l`.
+    first_root: Option<f64>,
     /// `Σ (f_s − l)`.
     sum: f64,
     /// The last step.
@@ -75,7 +75,7 @@ impl Named for Adasps {
             Some(c_p) => CScale::Constant(c_p),
             None => CScale::Relative(spec.number("c_scale")),
         };
-        Ok(Adasps { c, lower_bound: spec.number("lower_bound"), first: None, sum: 0.0, previous: None })
+        Ok(Adasps { c, lower_bound: spec.number("lower_bound"), first_root: None, sum: 0.0, previous: None })
     }
 }
 
@@ -89,14 +89,14 @@ impl StepRule for Adasps {
         if gap.value == 0.0 {
             return Ok(Step::new(0.0, seen)?.mark(gap));
         }
-        let first = self.first.unwrap_or(gap.value);
+        let first_root = self.first_root.unwrap_or_else(|| gap.value.sqrt());
         let sum = self.sum + gap.value;
         if sum.is_infinite() {
             let (step, loss, grad_norm) = (seen.step, seen.loss, seen.grad_norm);
             return Err(Refusal::Overflow { step, loss, grad_norm, size: 0.0 });
         }
         let factor = match self.c {
-            CScale::Relative(scale) => first.sqrt() / sum.sqrt() / scale,
+            CScale::Relative(scale) => first_root / sum.sqrt() / scale,
             CScale::Constant(c_p) => 1.0 / sum.sqrt() / c_p,
         };
         // The order of the product matters only where a part of it leaves the range although the whole does not.
@@ -104,7 +104,7 @@ impl StepRule for Adasps {
         let candidate =
             if product.is_normal() { product } else { seen.over_squared_norm(gap.value) * factor };
         let step = Step::new(self.previous.map_or(candidate, |p| candidate.min(p)), seen)?;
-        (self.first, self.sum, self.previous) = (Some(first), sum, Some(step.size));
+        (self.first_root, self.sum, self.previous) = (Some(first_root), sum, Some(step.size));
         Ok(step)
     }
 }
