@@ -1,0 +1,2 @@
+//! Networks on the processor: the kernels, with the instruction set chosen at run time.
+pub mod math;
