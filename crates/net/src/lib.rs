@@ -1,5 +1,8 @@
-//! The networks of the paper. So far: the randomness and the data that they train on.
+//! The networks of the paper: their layers and models, a device to run them on, their randomness and the data that they train on.
 
+pub mod arena;
 pub mod cpu;
 pub mod data;
+pub mod device;
+pub mod models;
 pub mod random;

@@ -1,0 +1,152 @@
+//! All parameters of a network in one buffer, each tensor a named view of it.
+
+use crate::random::Site;
+
+/// The first site of the initial weights; the n-th tensor has the n-th site after it.
+const WEIGHTS: u32 = 0x1417_0000;
+
+/// Tensors start at multiples of so many numbers: a cache line of f32. What lies between them is 0 and stays 0, so that
+/// norms and updates can pass over the whole buffer.
+const ALIGNMENT: usize = 16;
+
+/// Where a matrix stands in the arena: `rows` × `columns`, row by row. A vector has one row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View {
+    /// The place of its first number.
+    pub offset: usize,
+    /// The outer size.
+    pub rows: usize,
+    /// The inner size: numbers that stand side by side.
+    pub columns: usize,
+}
+
+impl View {
+    /// How many numbers it has.
+    pub fn len(&self) -> usize {
+        self.rows * self.columns
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its place in the buffer.
+    pub fn range(&self) -> std::ops::Range<usize> {
+        self.offset..self.offset + self.len()
+    }
+}
+
+/// How a tensor starts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Initial {
+    /// Every number the same.
+    Constant(f32),
+    /// Normal, with this deviation.
+    Normal(f64),
+    /// Uniform between −bound and bound.
+    Uniform(f64),
+}
+
+/// A tensor of a network.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensor {
+    /// Its name, like `blocks.3.attention.qkv`; the key in a checkpoint.
+    pub name: String,
+    /// Where it stands.
+    pub view: View,
+    /// Its sizes as a checkpoint states them: one for a vector, two for a matrix.
+    pub shape: Vec<usize>,
+    /// How it starts.
+    pub initial: Initial,
+}
+
+/// The tensors of a network and where each stands.
+///
+/// ```
+/// use untuned_net::arena::{Initial, Layout};
+///
+/// let mut layout = Layout::default();
+/// let weight = layout.matrix("up", 3, 5, Initial::Normal(0.02));
+/// let bias = layout.vector("bias", 3, Initial::Constant(0.0));
+/// assert_eq!((weight.offset, bias.offset), (0, 16));
+/// assert_eq!((layout.parameters(), layout.len()), (18, 32));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Layout {
+    tensors: Vec<Tensor>,
+    len: usize,
+}
+
+impl Layout {
+    /// Adds a matrix of `rows` × `columns`.
+    pub fn matrix(&mut self, name: impl Into<String>, rows: usize, columns: usize, initial: Initial) -> View {
+        self.add(name.into(), vec![rows, columns], initial)
+    }
+
+    /// Adds a vector.
+    pub fn vector(&mut self, name: impl Into<String>, len: usize, initial: Initial) -> View {
+        self.add(name.into(), vec![len], initial)
+    }
+
+    /// Adds matrices of the same width that one product may use as a single matrix: they stand one below the other.
+    ///
+    /// # Panics
+    /// When a part but the last does not fill whole cache lines: the next would not follow it without a gap.
+    pub fn stacked(&mut self, parts: &[(String, usize, Initial)], columns: usize) -> View {
+        let offset = self.len;
+        let mut rows = 0;
+        for (name, part, initial) in parts {
+            let view = self.matrix(name.clone(), *part, columns, *initial);
+            assert_eq!(view.offset, offset + rows * columns, "{name} does not follow what stands before it");
+            rows += part;
+        }
+        View { offset, rows, columns }
+    }
+
+    fn add(&mut self, name: String, shape: Vec<usize>, initial: Initial) -> View {
+        let (rows, columns) = match shape[..] {
+            [columns] => (1, columns),
+            _ => (shape[0], shape[1]),
+        };
+        let view = View { offset: self.len, rows, columns };
+        self.len += view.len().next_multiple_of(ALIGNMENT);
+        self.tensors.push(Tensor { name, view, shape, initial });
+        view
+    }
+
+    /// The tensors in order.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// The number of parameters.
+    pub fn parameters(&self) -> usize {
+        self.tensors.iter().map(|tensor| tensor.view.len()).sum()
+    }
+
+    /// The length of the buffer: the parameters and the gaps between tensors.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no tensor.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// `x_0`: a function of the seed, made on the host, the same for every device.
+    pub fn initial(&self, seed: u64) -> Vec<f32> {
+        let mut x = vec![0.0; self.len];
+        for (index, tensor) in self.tensors.iter().enumerate() {
+            let site = Site { seed, site: WEIGHTS + index as u32, step: 0 };
+            let out = &mut x[tensor.view.range()];
+            match tensor.initial {
+                Initial::Constant(value) => out.fill(value),
+                Initial::Normal(deviation) => site.fill_normal(out, deviation),
+                Initial::Uniform(bound) => site.fill_uniform(out, -bound as f32, bound as f32),
+            }
+        }
+        x
+    }
+}
