@@ -1,8 +1,10 @@
 //! The three networks of the paper.
 
 mod gpt;
+mod lstm;
 
 pub use gpt::{Gpt, GptShape};
+pub use lstm::{Lstm, LstmShape};
 
 use crate::arena::Layout;
 use crate::device::{Device, DeviceError, Dropout};
