@@ -6,6 +6,8 @@ use crate::end::End;
 mod list;
 mod minimize;
 mod reproduce;
+mod sample;
+mod train;
 
 /// Runs a command.
 pub fn run(command: Command) -> Result<(), End> {
@@ -13,6 +15,8 @@ pub fn run(command: Command) -> Result<(), End> {
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Report(args) => reproduce::report(&args),
         Command::Minimize(args) => minimize::run(&args),
+        Command::Train(args) => train::run(&args),
+        Command::Sample(args) => sample::run(&args),
         Command::Rules(args) => list::rules(&args),
         Command::Problems(args) => list::problems(&args),
     }
