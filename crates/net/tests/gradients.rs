@@ -3,7 +3,9 @@
 use untuned_net::arena::Layout;
 use untuned_net::cpu::Cpu;
 use untuned_net::device::Device;
-use untuned_net::models::{Feed, Gpt, GptShape, Network, Noise, SCALARS, T5, T5Shape, loss_of};
+use untuned_net::models::{
+    Feed, Gpt, GptShape, Lstm, LstmShape, Network, Noise, SCALARS, T5, T5Shape, loss_of,
+};
 use untuned_net::random::Site;
 
 /// Compares the gradient with central differences in every tensor: at its largest entry and at three others, and along a random
@@ -95,6 +97,34 @@ fn gpt() {
                 "positions that were not seen"
             );
         }
+    }
+}
+
+#[test]
+fn lstm() {
+    let device = Cpu::new(Some(2)).unwrap();
+    let odd = LstmShape { vocabulary: 11, embedding: 4, hidden: 5, ..LstmShape::PAPER };
+    let quiet = LstmShape {
+        drop_rows: 0.0,
+        drop_input: 0.0,
+        drop_between: 0.0,
+        drop_output: 0.0,
+        drop_weight: 0.0,
+        activation: 0.0,
+        change: 0.0,
+        ..odd
+    };
+    // With every panel and tile full and cut off, and with matrices that the threads share out.
+    let wide = LstmShape { embedding: 19, hidden: 70, layers: 2, ..odd };
+    let wider = LstmShape { embedding: 3, hidden: 190, layers: 2, ..odd };
+    for (shape, batch, time) in [(quiet, 3, 4), (odd, 3, 4), (odd, 3, 1), (wide, 7, 3), (wider, 6, 3)] {
+        let mut lstm = Lstm::new(&device, shape, batch, time).unwrap();
+        let (inputs, targets) = (ids(batch * time, 11, 1), ids(batch * time, 11, 2));
+        let feed = Feed { inputs: &inputs, targets: &targets, batch };
+        let widths = (shape.layers - 1) * shape.hidden + shape.embedding;
+        let mut carry = vec![0.0; 2 * batch * widths];
+        Site { seed: 9, site: 0, step: 0 }.fill_normal(&mut carry, 0.5);
+        check(&device, &mut lstm, feed, NOISE, &carry);
     }
 }
 

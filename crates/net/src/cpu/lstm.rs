@@ -1,50 +1,448 @@
 //! An LSTM over a whole sequence, and the regularizers of its last layer.
+//!
+//! What does not depend on the step before is one product over all positions. What does is a product of few rows (the batch)
+//! with a matrix of 21 MB (in the paper's shape) at every position: that matrix is packed once per pass, in panels whose columns
+//! stand side by side, and a task multiplies one panel and applies what follows before the next position starts. Every number is
+//! one sum over the inner dimension in its order, so that neither tiles nor threads change its bits.
+#![allow(unsafe_code)]
 
-use super::Cpu;
-use super::math::Real;
-use crate::device::{Lstm, Regularizers};
+use super::math::{Real, dispatch};
+use super::matrix::{Matrix, MatrixMut, Shared, Write};
+use super::{Cpu, lock, reserve, vector};
+use crate::device::{Dropout, Lstm, Regularizers};
+use rayon::prelude::*;
+use std::ops::Range;
 
+/// Sequences in a tile: 5 × 64 sums are 20 of the 32 vector registers of AVX-512, and 20 or 80 sequences are whole tiles.
+const ROWS: usize = 5;
+/// Columns in a panel of the packed matrix.
+const WIDTH: usize = 64;
+/// Units whose four gates stand side by side in a panel: a vector of each gate.
+const UNITS: usize = WIDTH / 4;
+/// Inner positions that a panel's tiles take in turns: 128 KiB of the panel in f32, which stay in the cache of the second level.
+const BLOCK: usize = 512;
+/// Numbers of the packed matrix that every thread may read for itself, 512 KiB in f32. A larger matrix is shared out.
+const SMALL: usize = 1 << 17;
+
+/// The sums of one tile in one panel.
+type Sums<R> = [[R; WIDTH]; ROWS];
+
+/// The room for one pass: the packed matrix, the rows that it is multiplied with (tile by tile, `inner` × [`ROWS`] each) at this
+/// position and at the next, and the gradient of the cells.
+struct Room<'a, R> {
+    panels: &'a mut [R],
+    rows: &'a mut [R],
+    d_cells: &'a mut [R],
+}
+
+impl<'a, R: Real> Room<'a, R> {
+    fn new(scratch: &'a mut Vec<R>, panels: usize, inner: usize, batch: usize, d_cells: usize) -> Self {
+        let (matrix, rows) = (panels * inner * WIDTH, batch.div_ceil(ROWS) * inner * ROWS);
+        // One cache line more, to start at the first of one.
+        let all = reserve(scratch, matrix + 2 * rows + d_cells + 64);
+        let skip = all.as_ptr().align_offset(64).min(64);
+        let (panels, rest) = all[skip..].split_at_mut(matrix);
+        let (rows, rest) = rest.split_at_mut(2 * rows);
+        // The rows beyond the batch are multiplied, too.
+        rows.fill(R::ZERO);
+        rest[..d_cells].fill(R::ZERO);
+        Self { panels, rows, d_cells: &mut rest[..d_cells] }
+    }
+}
+
+/// `sums += aᵀ·b` over the inner dimension, one position after the other.
+#[inline(always)]
+fn multiply<R: Real>(a: &[[R; ROWS]], b: &[[R; WIDTH]], sums: &mut Sums<R>) {
+    let mut local = *sums;
+    for (a, b) in a.iter().zip(b) {
+        for row in 0..ROWS {
+            for column in 0..WIDTH {
+                local[row][column] = a[row].mul_add(b[column], local[row][column]);
+            }
+        }
+    }
+    *sums = local;
+}
+
+/// The product of some tiles with one panel, in blocks of the inner dimension so that all tiles find a block in the cache.
+fn multiply_tiles<R: Real>(tiles: &[R], panel: &[R], inner: usize, sums: &mut [Sums<R>]) {
+    let (panel, _) = panel.as_chunks::<WIDTH>();
+    let (tiles, _) = tiles.as_chunks::<ROWS>();
+    sums.fill([[R::ZERO; WIDTH]; ROWS]);
+    for start in (0..inner).step_by(BLOCK) {
+        let block = start..inner.min(start + BLOCK);
+        for (tile, sums) in tiles.chunks_exact(inner).zip(sums.iter_mut()) {
+            let (a, b) = (&tile[block.clone()], &panel[block.clone()]);
+            dispatch(
+                #[inline(always)]
+                || multiply(a, b, sums),
+            );
+        }
+    }
+}
+
+/// Calls `one(step, panel, tiles)` for all steps in order. Threads share out the panels of each step or, when the matrix is small,
+/// the tiles: then none waits for the others, which would take 5 to 20 µs at every step.
+fn sweep<R: Real>(
+    cpu: &Cpu<R>,
+    steps: usize,
+    panels: usize,
+    tiles: usize,
+    small: bool,
+    one: impl Fn(usize, usize, Range<usize>) + Sync,
+) {
+    cpu.pool.install(|| {
+        if small {
+            let share = tiles.div_ceil(cpu.threads());
+            (0..tiles.div_ceil(share)).into_par_iter().for_each(|part| {
+                let tiles = part * share..tiles.min((part + 1) * share);
+                (0..steps).for_each(|step| (0..panels).for_each(|panel| one(step, panel, tiles.clone())));
+            });
+        } else {
+            for step in 0..steps {
+                (0..panels).into_par_iter().for_each(|panel| one(step, panel, 0..tiles));
+            }
+        }
+    });
+}
+
+/// The first numbers of a slice, and 0 where it is shorter.
+#[inline(always)]
+fn load<R: Real>(from: &[R]) -> [R; UNITS] {
+    match from.first_chunk() {
+        Some(from) => *from,
+        None => {
+            let mut values = [R::ZERO; UNITS];
+            values[..from.len()].copy_from_slice(from);
+            values
+        }
+    }
+}
+
+/// As many of the values as the slice holds.
+#[inline(always)]
+fn store<R: Real>(values: [R; UNITS], to: &mut [R]) {
+    match to.first_chunk_mut() {
+        Some(to) => *to = values,
+        None => to.copy_from_slice(&values[..to.len()]),
+    }
+}
+
+/// The values of all units, one by one.
+#[inline(always)]
+fn each<R: Real>(value: impl Fn(usize) -> R) -> [R; UNITS] {
+    let mut values = [R::ZERO; UNITS];
+    for (unit, to) in values.iter_mut().enumerate() {
+        *to = value(unit);
+    }
+    values
+}
+
+/// Row `row` of `M ∘ W_hh`.
+fn masked_row<R: Real>(drop: &Dropout, weight: &[R], row: usize, out: &mut [R]) {
+    drop.fill(row, out);
+    let from = &weight[row * out.len()..][..out.len()];
+    dispatch(
+        #[inline(always)]
+        || out.iter_mut().zip(from).for_each(|(out, &from)| *out *= from),
+    );
+}
+
+/// `(M ∘ W_hh)ᵀ` in panels of [`UNITS`] units with their four gates.
+fn pack_forward<R: Real>(cpu: &Cpu<R>, layer: &Lstm, weight: &[R], panels: &mut [R]) {
+    let hidden = layer.hidden();
+    let one = |(index, panel): (usize, &mut [R])| {
+        let units = UNITS.min(hidden - index * UNITS);
+        let (panel, _) = panel.as_chunks_mut::<WIDTH>();
+        cpu.with_scratch(UNITS * hidden, |masked| {
+            masked[units * hidden..].fill(R::ZERO);
+            for gate in 0..4 {
+                for (unit, out) in masked.chunks_exact_mut(hidden).take(units).enumerate() {
+                    masked_row(&layer.weight_drop, weight, gate * hidden + index * UNITS + unit, out);
+                }
+                for (k, to) in panel.iter_mut().enumerate() {
+                    store(each(|unit| masked[unit * hidden + k]), &mut to[gate * UNITS..][..UNITS]);
+                }
+            }
+        });
+    };
+    cpu.pool.install(|| panels.par_chunks_mut(hidden * WIDTH).enumerate().for_each(one));
+}
+
+/// `M ∘ W_hh` in panels of [`WIDTH`] columns.
+fn pack_backward<R: Real>(cpu: &Cpu<R>, layer: &Lstm, weight: &[R], panels: &mut [R]) {
+    let hidden = layer.hidden();
+    let inner = 4 * hidden;
+    let to = Shared::new(panels);
+    let one = |row: usize| {
+        cpu.with_scratch(hidden, |masked| {
+            masked_row(&layer.weight_drop, weight, row, masked);
+            for (panel, from) in masked.chunks(WIDTH).enumerate() {
+                // SAFETY: no other task has this row of the panels.
+                let to = unsafe { to.slice((panel * inner + row) * WIDTH, WIDTH) };
+                to[..from.len()].copy_from_slice(from);
+                to[from.len()..].fill(R::ZERO);
+            }
+        });
+    };
+    cpu.pool.install(|| (0..inner).into_par_iter().for_each(one));
+}
+
+/// `i, f, g, o` = σ, σ, tanh, σ of `W_ih·x_t + b_ih + (M ∘ W_hh)·h_{t−1} + b_hh`; `c_t = f∘c_{t−1} + i∘g`; `h_t = o∘tanh(c_t)`.
 #[allow(clippy::too_many_arguments)]
 pub fn forward<R: Real>(
-    _cpu: &Cpu<R>,
-    _layer: &Lstm,
-    _x: &[R],
-    _input: &[R],
-    _carry: &mut [R],
-    _gates: &mut [R],
-    _cells: &mut [R],
-    _out: &mut [R],
+    cpu: &Cpu<R>,
+    layer: &Lstm,
+    x: &[R],
+    input: &[R],
+    carry: &mut [R],
+    gates: &mut [R],
+    cells: &mut [R],
+    out: &mut [R],
 ) {
-    unimplemented!()
+    let (time, batch, hidden, inputs) = (layer.time, layer.batch, layer.hidden(), layer.inputs());
+    let (rows, state) = (time * batch, batch * hidden);
+    let weight = Matrix::new(&x[layer.input_weight.range()], 4 * hidden, inputs, inputs);
+    let input = Matrix::new(input, rows, inputs, inputs);
+    cpu.product(MatrixMut::new(gates, rows, 4 * hidden, 4 * hidden), input, weight.t(), Write::Set);
+
+    let (panels, tiles) = (hidden.div_ceil(UNITS), batch.div_ceil(ROWS));
+    let mut scratch = lock(&cpu.shared);
+    let room = Room::new(&mut scratch, panels, hidden, batch, 0);
+    pack_forward(cpu, layer, &x[layer.hidden_weight.range()], room.panels);
+    let (carried_h, carried_c) = carry[..2 * state].split_at_mut(state);
+    out[..state].copy_from_slice(carried_h);
+    cells[..state].copy_from_slice(carried_c);
+    for (sequence, h) in carried_h.chunks_exact(hidden).enumerate() {
+        let (tile, row) = (sequence / ROWS, sequence % ROWS);
+        h.iter().enumerate().for_each(|(k, &h)| room.rows[(tile * hidden + k) * ROWS + row] = h);
+    }
+
+    let biases = [&x[layer.input_bias.range()], &x[layer.hidden_bias.range()]];
+    let half = tiles * hidden * ROWS;
+    let (shared_gates, shared_cells, shared_out) = (Shared::new(gates), Shared::new(cells), Shared::new(out));
+    let shared_rows = Shared::new(room.rows);
+    let weights = &*room.panels;
+    let one = |step: usize, panel: usize, tiles: Range<usize>| {
+        let (now, next) = (step % 2 * half, (step + 1) % 2 * half);
+        let (first, count) = (panel * UNITS, UNITS.min(hidden - panel * UNITS));
+        cpu.with_scratch(tiles.len() * ROWS * WIDTH, |sums| {
+            let sums = sums.as_chunks_mut::<WIDTH>().0.as_chunks_mut::<ROWS>().0;
+            // SAFETY: these were written at the last step, and nobody writes them at this one.
+            let before =
+                unsafe { shared_rows.read(now + tiles.start * hidden * ROWS, tiles.len() * hidden * ROWS) };
+            multiply_tiles(before, &weights[panel * hidden * WIDTH..][..hidden * WIDTH], hidden, sums);
+            for (tile, sums) in tiles.zip(sums) {
+                // SAFETY (here and below): no other task has these units of these sequences.
+                let next = unsafe { shared_rows.slice(next + (tile * hidden + first) * ROWS, count * ROWS) };
+                for (row, sums) in sums.iter().enumerate().take(batch - tile * ROWS) {
+                    let at = step * batch + tile * ROWS + row;
+                    let gates = [0, 1, 2, 3]
+                        .map(|gate| unsafe { shared_gates.slice((at * 4 + gate) * hidden + first, count) });
+                    let last_cells = unsafe { shared_cells.read(at * hidden + first, count) };
+                    let cells = unsafe { shared_cells.slice((at + batch) * hidden + first, count) };
+                    let out = unsafe { shared_out.slice((at + batch) * hidden + first, count) };
+                    dispatch(
+                        #[inline(always)]
+                        || {
+                            let argument = |gate: usize| {
+                                let [b, b2] = biases.map(|b| load(&b[gate * hidden + first..][..count]));
+                                let x = load(gates[gate]);
+                                each(|unit| (x[unit] + (b[unit] + b2[unit])) + sums[gate * UNITS + unit])
+                            };
+                            let [i, f, g, o] = [argument(0), argument(1), argument(2), argument(3)];
+                            let (i, f) = (i.map(R::sigmoid), f.map(R::sigmoid));
+                            let (g, o) = (g.map(R::tanh), o.map(R::sigmoid));
+                            let c = load(last_cells);
+                            let c = each(|unit| f[unit].mul_add(c[unit], i[unit] * g[unit]));
+                            let h = each(|unit| o[unit] * c[unit].tanh());
+                            gates.into_iter().zip([i, f, g, o]).for_each(|(to, values)| store(values, to));
+                            store(c, cells);
+                            store(h, out);
+                            for (to, h) in next.chunks_exact_mut(ROWS).zip(h) {
+                                to[row] = h;
+                            }
+                        },
+                    );
+                }
+            }
+        });
+    };
+    sweep(cpu, time, panels, tiles, weights.len() <= SMALL, one);
+    carried_h.copy_from_slice(&out[time * state..][..state]);
+    carried_c.copy_from_slice(&cells[time * state..][..state]);
 }
 
+/// From the last position to the first, with `e` the gradient of the arguments of the gates (it overwrites the gates):
+/// `dh_t = d_out_t + e_{t+1}·(M ∘ W_hh)`; `dc_t = dc_{t+1}∘f_{t+1} + dh_t∘o∘(1 − tanh²(c_t))`; `e_i = dc∘g∘i(1 − i)`,
+/// `e_f = dc∘c_{t−1}∘f(1 − f)`, `e_g = dc∘i∘(1 − g²)`, `e_o = dh∘tanh(c)∘o(1 − o)`.
+///
+/// Then `dW_ih = eᵀ·x`, `dW_hh = M ∘ (eᵀ·h_{t−1})`, `db_ih = db_hh = Σ_rows e`, `d_x = e·W_ih`.
 #[allow(clippy::too_many_arguments)]
 pub fn backward<R: Real>(
-    _cpu: &Cpu<R>,
-    _layer: &Lstm,
-    _x: &[R],
-    _input: &[R],
-    _gates: &mut [R],
-    _cells: &[R],
-    _out: &[R],
-    _d_out: &[R],
-    _dx: &mut [R],
-    _d_input: &mut [R],
+    cpu: &Cpu<R>,
+    layer: &Lstm,
+    x: &[R],
+    input: &[R],
+    gates: &mut [R],
+    cells: &[R],
+    out: &[R],
+    d_out: &[R],
+    dx: &mut [R],
+    d_input: &mut [R],
 ) {
-    unimplemented!()
+    let (hidden, inputs, rows) = (layer.hidden(), layer.inputs(), layer.time * layer.batch);
+    recurrent_backward(cpu, layer, &x[layer.hidden_weight.range()], gates, cells, d_out);
+
+    let e = Matrix::new(&gates[..rows * 4 * hidden], rows, 4 * hidden, 4 * hidden);
+    let input = Matrix::new(input, rows, inputs, inputs);
+    let d_weight = &mut dx[layer.input_weight.range()];
+    cpu.product(MatrixMut::new(d_weight, 4 * hidden, inputs, inputs), e.t(), input, Write::Set);
+    let before = Matrix::new(out, rows, hidden, hidden);
+    let d_weight = &mut dx[layer.hidden_weight.range()];
+    cpu.product(MatrixMut::new(d_weight, 4 * hidden, hidden, hidden), e.t(), before, Write::Set);
+    if layer.weight_drop.is_active() {
+        let mask = |(row, d_weight): (usize, &mut [R])| {
+            cpu.with_scratch(hidden, |mask| {
+                layer.weight_drop.fill(row, mask);
+                dispatch(
+                    #[inline(always)]
+                    || d_weight.iter_mut().zip(&*mask).for_each(|(d, &mask)| *d *= mask),
+                );
+            });
+        };
+        cpu.pool.install(|| d_weight.par_chunks_mut(hidden).enumerate().for_each(mask));
+    }
+    vector::column_sums(cpu, e.numbers(), &mut dx[layer.input_bias.range()], Write::Set);
+    dx.copy_within(layer.input_bias.range(), layer.hidden_bias.offset);
+    let weight = Matrix::new(&x[layer.input_weight.range()], 4 * hidden, inputs, inputs);
+    cpu.product(MatrixMut::new(d_input, rows, inputs, inputs), e, weight, Write::Set);
 }
 
-pub fn regularizers<R: Real>(_cpu: &Cpu<R>, _shape: Regularizers, _dropped: &[R], _raw: &[R]) -> [f64; 2] {
-    unimplemented!()
+/// The part of [`backward`] that goes position by position: `gates` becomes `e`.
+fn recurrent_backward<R: Real>(
+    cpu: &Cpu<R>,
+    layer: &Lstm,
+    weight: &[R],
+    gates: &mut [R],
+    cells: &[R],
+    d_out: &[R],
+) {
+    let (time, batch, hidden) = (layer.time, layer.batch, layer.hidden());
+    let inner = 4 * hidden;
+    let (panels, tiles) = (hidden.div_ceil(WIDTH), batch.div_ceil(ROWS));
+    let mut scratch = lock(&cpu.shared);
+    let room = Room::new(&mut scratch, panels, inner, batch, batch * hidden);
+    pack_backward(cpu, layer, weight, room.panels);
+    let half = tiles * inner * ROWS;
+    let (shared_gates, shared_rows) = (Shared::new(gates), Shared::new(room.rows));
+    let d_cells = Shared::new(room.d_cells);
+    let weights = &*room.panels;
+    let one = |step: usize, panel: usize, tiles: Range<usize>| {
+        let (now, next) = (step % 2 * half, (step + 1) % 2 * half);
+        let units = panel * WIDTH..hidden.min((panel + 1) * WIDTH);
+        cpu.with_scratch(tiles.len() * ROWS * WIDTH, |sums| {
+            let sums = sums.as_chunks_mut::<WIDTH>().0.as_chunks_mut::<ROWS>().0;
+            // SAFETY: these were written at the last step, and nobody writes them at this one.
+            let after =
+                unsafe { shared_rows.read(now + tiles.start * inner * ROWS, tiles.len() * inner * ROWS) };
+            multiply_tiles(after, &weights[panel * inner * WIDTH..][..inner * WIDTH], inner, sums);
+            for (tile, sums) in tiles.zip(sums) {
+                for (row, sums) in sums.iter().enumerate().take(batch - tile * ROWS) {
+                    let sequence = tile * ROWS + row;
+                    let at = (time - 1 - step) * batch + sequence;
+                    for first in units.clone().step_by(UNITS) {
+                        let count = UNITS.min(units.end - first);
+                        // SAFETY (here and below): no other task has these units of this sequence.
+                        let gates = [0, 1, 2, 3].map(|gate| unsafe {
+                            shared_gates.slice(at * inner + gate * hidden + first, count)
+                        });
+                        let next = [0, 1, 2, 3].map(|gate| unsafe {
+                            let start = tile * inner + gate * hidden + first;
+                            shared_rows.slice(next + start * ROWS, count * ROWS)
+                        });
+                        let d_cells = unsafe { d_cells.slice(sequence * hidden + first, count) };
+                        let [last_c, c] = [at, at + batch].map(|row| &cells[row * hidden + first..][..count]);
+                        let d_out = &d_out[at * hidden + first..][..count];
+                        let sums = &sums[first - units.start..];
+                        dispatch(
+                            #[inline(always)]
+                            || {
+                                let one = R::ONE;
+                                let [i, f, g, o] = [0, 1, 2, 3].map(|gate: usize| load(gates[gate]));
+                                let (last_c, c) = (load(last_c), load(c).map(R::tanh));
+                                let (d_h, sums) = (load(d_out), load(sums));
+                                let d_h = each(|u| d_h[u] + sums[u]);
+                                let d_c = load(d_cells);
+                                let d_c = each(|u| d_c[u] + d_h[u] * o[u] * (one - c[u] * c[u]));
+                                let e = [
+                                    each(|u| d_c[u] * g[u] * i[u] * (one - i[u])),
+                                    each(|u| d_c[u] * last_c[u] * f[u] * (one - f[u])),
+                                    each(|u| d_c[u] * i[u] * (one - g[u] * g[u])),
+                                    each(|u| d_h[u] * c[u] * o[u] * (one - o[u])),
+                                ];
+                                store(each(|u| d_c[u] * f[u]), d_cells);
+                                for ((gates, next), e) in gates.into_iter().zip(next).zip(e) {
+                                    store(e, gates);
+                                    for (to, e) in next.chunks_exact_mut(ROWS).zip(e) {
+                                        to[row] = e;
+                                    }
+                                }
+                            },
+                        );
+                    }
+                }
+            }
+        });
+    };
+    sweep(cpu, time, panels, tiles, weights.len() <= SMALL, one);
 }
 
+/// `α·mean(dropped²)` and `β·mean((h_{t+1} − h_t)²)`. With one position nothing changes in time.
+pub fn regularizers<R: Real>(cpu: &Cpu<R>, shape: Regularizers, dropped: &[R], raw: &[R]) -> [f64; 2] {
+    let state = shape.batch * shape.width;
+    let n = shape.time * state;
+    let changes = n - state;
+    let activation = vector::square_norm(cpu, &dropped[..n]) / n as f64;
+    let change = vector::square_distance(cpu, &raw[2 * state..n + state], &raw[state..n]);
+    [shape.activation * activation, shape.change * change / changes.max(1) as f64]
+}
+
+/// `d_raw_t = M ∘ (d_dropped_t + 2α·dropped_t/n) + 2β/m·((h_t − h_{t−1}) − (h_{t+1} − h_t))`, with `n` numbers, `m` changes, and
+/// no change before the first position and after the last.
 pub fn regularizers_backward<R: Real>(
-    _cpu: &Cpu<R>,
-    _shape: Regularizers,
-    _dropped: &[R],
-    _raw: &[R],
-    _d_dropped: &[R],
-    _d_raw: &mut [R],
+    cpu: &Cpu<R>,
+    shape: Regularizers,
+    dropped: &[R],
+    raw: &[R],
+    d_dropped: &[R],
+    d_raw: &mut [R],
 ) {
-    unimplemented!()
+    let Regularizers { time, batch, width, dropout, .. } = shape;
+    let (rows, state) = (time * batch, batch * width);
+    let activation = R::from_f64(2.0 * shape.activation / (rows * width) as f64);
+    let change = R::from_f64(2.0 * shape.change / ((time - 1).max(1) * state) as f64);
+    let part = cpu.rows_per_part(rows, width);
+    let one = |(index, to): (usize, &mut [R])| {
+        for (row, to) in to.chunks_exact_mut(width).enumerate() {
+            let row = index * part + row;
+            let at = row * width..(row + 1) * width;
+            let row_of = |row: usize| &raw[row * width..][..width];
+            // The state before the first position stands in front of `raw`.
+            let h = row_of(row + batch);
+            let before = if row < batch { h } else { row_of(row) };
+            let after = if row + batch < rows { row_of(row + 2 * batch) } else { h };
+            dropout.fill(row, to);
+            dispatch(
+                #[inline(always)]
+                || {
+                    for (u, (&d, &dropped)) in d_dropped[at.clone()].iter().zip(&dropped[at]).enumerate() {
+                        let bend = (h[u] - before[u]) - (after[u] - h[u]);
+                        to[u] = to[u] * (d + activation * dropped) + change * bend;
+                    }
+                },
+            );
+        }
+    };
+    cpu.pool.install(|| d_raw[..rows * width].par_chunks_mut(part * width).enumerate().for_each(one));
 }

@@ -1,7 +1,7 @@
 //! Matrix products, and the views of memory that they work on.
 //!
-//! The only file with `unsafe` code besides [`super::attention`]: the `gemm` crate takes pointers, and the tasks of one product
-//! write to parts of one matrix that are not contiguous.
+//! The only file with `unsafe` code besides [`super::attention`] and [`super::lstm`]: the `gemm` crate takes pointers, and the
+//! tasks of one product write to parts of one matrix that are not contiguous.
 #![allow(unsafe_code)]
 
 use super::math::Real;
@@ -141,6 +141,16 @@ impl<'a, R: Real> Shared<'a, R> {
         assert!(offset <= self.len && len <= self.len - offset, "a part reaches beyond its data");
         // SAFETY: within the buffer, and the caller promises that nobody else has them.
         unsafe { std::slice::from_raw_parts_mut(self.data.add(offset), len) }
+    }
+
+    /// The same to read.
+    ///
+    /// # Safety
+    /// As long as they are borrowed, no task writes them.
+    pub unsafe fn read(&self, offset: usize, len: usize) -> &'a [R] {
+        assert!(offset <= self.len && len <= self.len - offset, "a part reaches beyond its data");
+        // SAFETY: within the buffer, and the caller promises that nobody writes them.
+        unsafe { std::slice::from_raw_parts(self.data.add(offset), len) }
     }
 }
 

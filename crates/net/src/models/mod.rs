@@ -1,9 +1,11 @@
 //! The three networks of the paper.
 
 mod gpt;
+mod lstm;
 mod t5;
 
 pub use gpt::{Gpt, GptShape};
+pub use lstm::{Lstm, LstmShape};
 pub use t5::{T5, T5Shape};
 
 use crate::arena::Layout;
