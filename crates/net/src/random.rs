@@ -3,6 +3,11 @@
 //! The generator is Philox 4×32-10 (Salmon, Moraes, Dror & Shaw, *Parallel random numbers: as easy as 1, 2, 3*, 2011). The seed
 //! is its key; the site (which use of randomness it is), the step and the index are its counter.
 
+use crate::cpu::math::{Real, dispatch};
+
+/// How many blocks of four numbers are made at a time.
+const BLOCKS: usize = 64;
+
 /// The ten rounds of Philox 4×32.
 pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
@@ -17,6 +22,25 @@ pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
         key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
     }
     counter
+}
+
+/// [`philox`] for a loop over counters that is to become vector code.
+///
+/// The upper half of each word of the state is anything; the product of two lower halves is one instruction.
+#[inline(always)]
+fn philox_wide(mut counter: [u64; 4], mut key: [u32; 2]) -> [u32; 4] {
+    const LOW: u64 = 0xFFFF_FFFF;
+    for _ in 0..10 {
+        let (first, second) = (0xD251_1F53 * (counter[0] & LOW), 0xCD9E_8D57 * (counter[2] & LOW));
+        counter = [
+            (second >> 32) ^ counter[1] ^ u64::from(key[0]),
+            second,
+            (first >> 32) ^ counter[3] ^ u64::from(key[1]),
+            first,
+        ];
+        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+    }
+    counter.map(|word| word as u32)
 }
 
 /// One use of randomness at one step: an endless row of numbers that can be read anywhere.
@@ -59,11 +83,71 @@ impl Site {
 
     /// Fills with numbers in `[low, high)`.
     pub fn fill_uniform(&self, out: &mut [f32], low: f32, high: f32) {
-        for (block, chunk) in out.chunks_mut(4).enumerate() {
-            for (value, bits) in chunk.iter_mut().zip(self.block(block as u64)) {
-                *value = low + (high - low) * unit(bits);
-            }
+        self.fill(
+            0,
+            out,
+            #[inline(always)]
+            |bits| low + (high - low) * unit(bits),
+        );
+    }
+
+    /// Fills with the factors of dropout: 0 where the [number](Site::uniform) with the index `first + i` is below `drop`, and
+    /// 1/(1 − drop) elsewhere. Without dropout, `drop = 0`, all are 1.
+    ///
+    /// # Panics
+    /// When `drop` is not in `[0, 1)`.
+    pub fn fill_keep<R: Real>(&self, first: u64, out: &mut [R], drop: f32) {
+        assert!((0.0..1.0).contains(&drop), "the probability of dropping a number is in [0, 1), not {drop}");
+        if drop == 0.0 {
+            return out.fill(R::ONE);
         }
+        let keep = (R::ONE - R::from_f32(drop)).recip();
+        // k/2²⁴ < drop, with both sides times 2²⁴ (exact) and then 2⁸: the same comparison on the bits themselves.
+        let limit = ((drop * 16_777_216.0).ceil() as u32) << 8;
+        self.fill(
+            first,
+            out,
+            #[inline(always)]
+            |bits| if bits < limit { R::ZERO } else { keep },
+        );
+    }
+
+    /// `out[i] = value(self.bits(first + i))`, many at a time.
+    #[inline(always)]
+    fn fill<T: Copy>(&self, first: u64, out: &mut [T], value: impl Fn(u32) -> T) {
+        let skipped = (first % 4) as usize;
+        let (head, rest) = out.split_at_mut(if skipped == 0 { 0 } else { (4 - skipped).min(out.len()) });
+        for (out, bits) in head.iter_mut().zip(self.block(first / 4).into_iter().skip(skipped)) {
+            *out = value(bits);
+        }
+        let block = first.div_ceil(4);
+        let key = [self.seed as u32, (self.seed >> 32) as u32];
+        let (step, site) = (u64::from(self.step), u64::from(self.site));
+        dispatch(
+            #[inline(always)]
+            || {
+                let mut words = [[0u32; BLOCKS]; 4];
+                for (chunk, out) in rest.chunks_mut(4 * BLOCKS).enumerate() {
+                    let block = block + (chunk * BLOCKS) as u64;
+                    // Whole vectors; the blocks too many are not used.
+                    let count = (out.len().div_ceil(4).next_multiple_of(16)).min(BLOCKS);
+                    for i in 0..count {
+                        let counter = block + i as u64;
+                        let bits = philox_wide([counter, counter >> 32, step, site], key);
+                        for (words, bits) in words.iter_mut().zip(bits) {
+                            words[i] = bits;
+                        }
+                    }
+                    let (whole, tail) = out.as_chunks_mut::<4>();
+                    for (i, out) in whole.iter_mut().enumerate() {
+                        *out = [0, 1, 2, 3].map(|j: usize| value(words[j][i]));
+                    }
+                    for (out, words) in tail.iter_mut().zip(&words) {
+                        *out = value(words[whole.len()]);
+                    }
+                }
+            },
+        );
     }
 
     /// Fills with normal numbers of mean 0 (Box and Muller's method, computed in f64).
@@ -164,6 +248,64 @@ mod tests {
         let mut filled = [0.0; 11];
         site.fill_uniform(&mut filled, 0.0, 1.0);
         assert!((0..11).all(|i| filled[i] == site.uniform(i as u64)));
+    }
+
+    /// Any first index, length and probability: the numbers are those that are made one by one.
+    #[test]
+    fn dropout_is_the_same_one_by_one() {
+        fn check<R: Real>(site: Site, first: u64, n: usize, drop: f32) {
+            let mut filled = vec![R::ZERO; n];
+            site.fill_keep(first, &mut filled, drop);
+            for (i, &factor) in filled.iter().enumerate() {
+                let dropped = site.uniform(first + i as u64) < drop;
+                let expected = if dropped { R::ZERO } else { R::ONE / (R::ONE - R::from_f32(drop)) };
+                assert_eq!(factor, expected, "{site:?} {first}+{i} of {n}, {drop}");
+            }
+        }
+        let sites = [Site { seed: 1, site: 2, step: 3 }, Site { seed: !0, site: !0, step: !0 }];
+        let firsts = [0, 1, 2, 3, 4, 1021, (1 << 34) - 130, (1 << 34) - 3, 1 << 63 | 5];
+        let drops = [0.0, f32::MIN_POSITIVE, 1e-7, 0.1, 0.25, 0.5, 0.9, 1.0 - f32::EPSILON / 2.0];
+        for site in sites {
+            for first in firsts {
+                for n in (0..70).chain([255, 256, 257, 259, 1000]) {
+                    for drop in drops {
+                        check::<f32>(site, first, n, drop);
+                        check::<f64>(site, first, n, drop);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The numbers at the limit itself: `uniform() < drop` is strict.
+    #[test]
+    fn dropout_at_the_limit() {
+        let site = Site { seed: 3, site: 1, step: 4 };
+        for index in 0..100 {
+            let drop = site.uniform(index);
+            let mut factors = [0f32; 2];
+            site.fill_keep(index, &mut factors[..1], drop);
+            site.fill_keep(index, &mut factors[1..], drop.next_up());
+            assert!(factors[0] > 0.0 && factors[1] == 0.0, "{index}");
+        }
+    }
+
+    #[test]
+    fn dropout_has_mean_1() {
+        let mut factors = vec![0f64; 1_000_000];
+        for drop in [0.1f32, 0.5, 0.8] {
+            Site { seed: 8, site: 1, step: 0 }.fill_keep(0, &mut factors, drop);
+            let mean = factors.iter().sum::<f64>() / factors.len() as f64;
+            // Five standard errors.
+            let allowed = 5.0 * f64::from(drop / (1.0 - drop)).sqrt() / 1000.0;
+            assert!((mean - 1.0).abs() < allowed, "{drop}: {mean}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "in [0, 1)")]
+    fn dropping_everything_is_refused() {
+        Site { seed: 0, site: 0, step: 0 }.fill_keep(0, &mut [0f32; 1], 1.0);
     }
 
     /// 100,000 numbers: the mean and variance within five standard errors.
