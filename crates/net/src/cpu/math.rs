@@ -260,8 +260,10 @@ impl Real for f64 {
 
 /// Runs `work` compiled for the best instruction set that this processor has.
 ///
-/// That holds for what is inlined into it: closures, and functions marked `#[inline(always)]`. Choosing costs a few nanoseconds: once
-/// per row, not per number. From inside of one, call the functions on numbers, not another kernel.
+/// That holds for what is inlined into it: closures, and functions marked `#[inline(always)]`. Choosing costs a few nanoseconds:
+/// once per row, not per number. From inside of one, call the functions on numbers, not another kernel.
+///
+/// `work` should own what it captures (`move`): numbers behind references are read again after every write, and branched on.
 #[inline(always)]
 pub fn dispatch<T>(work: impl FnOnce() -> T) -> T {
     pulp::Arch::new().dispatch(work)
@@ -318,7 +320,7 @@ pub fn map<R: Real>(x: &[R], out: &mut [R], function: impl Fn(R) -> R) {
     assert_eq!(x.len(), out.len(), "as many results as numbers");
     dispatch(
         #[inline(always)]
-        || {
+        move || {
             for (out, &x) in out.iter_mut().zip(x) {
                 *out = function(x);
             }
@@ -332,7 +334,7 @@ pub fn map2<R: Real>(x: &[R], y: &[R], out: &mut [R], function: impl Fn(R, R) ->
     assert!(x.len() == out.len() && y.len() == out.len(), "as many results as numbers");
     dispatch(
         #[inline(always)]
-        || {
+        move || {
             for ((out, &x), &y) in out.iter_mut().zip(x).zip(y) {
                 *out = function(x, y);
             }
@@ -409,7 +411,7 @@ pub fn gated_gelu_backward<R: Real>(a: &[R], g: &[R], dout: &[R], da: &mut [R], 
     assert!([a.len(), g.len(), da.len(), dg.len()] == [n; 4], "as many gradients as numbers");
     dispatch(
         #[inline(always)]
-        || {
+        move || {
             for ((((da, dg), &a), &g), &dout) in da.iter_mut().zip(dg).zip(a).zip(g).zip(dout) {
                 let (value, slope) = gelu_tanh_and_slope(a);
                 *da = dout * g * slope;
