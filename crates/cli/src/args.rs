@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand, ValueEnum};
+use untuned_net::data::files;
 
 /// Training without tuning: the step size and the clipping threshold set themselves.
 #[derive(Debug, Parser)]
@@ -14,6 +16,7 @@ Examples:
   untuned reproduce                                         the paper's experiments, with a report
   untuned minimize quartic:l1=1000 --rule inexact-polyak --steps 10000
   untuned rules                                             every rule with its formula
+  untuned data                                              the data files, and which of them are here
 
 Exit codes: 0 done, 2 the request was wrong, 3 the run diverged or was refused,
             4 the system failed, 130 interrupted."
@@ -32,6 +35,7 @@ pub enum Command {
     Rules(List),
     /// List the test problems: formula, what is known of them, parameters with defaults
     Problems(List),
+    Data(Data),
 }
 
 /// Run the paper's experiments and write figures, tables and a report
@@ -135,6 +139,87 @@ pub struct Report {
 #[derive(Debug, clap::Args)]
 pub struct List {
     /// Print the list as one JSON value
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// List, check or fetch the data files of the network experiments
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  untuned data                                   what is known, and what of it is here
+  untuned data fetch tiny-shakespeare            into $UNTUNED_DATA, or untuned-data/
+  untuned data check ptb path/to/ptb             files that were given by hand"
+)]
+pub struct Data {
+    #[command(subcommand)]
+    pub command: Option<DataCommand>,
+    #[command(flatten)]
+    pub list: DataList,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DataCommand {
+    List(DataList),
+    Check(DataCheck),
+    Fetch(DataFetch),
+}
+
+/// List the known files: what they are, size, licence, and whether they are here
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  untuned data list --data path/to/data --json")]
+pub struct DataList {
+    /// The folder to look in [default: $UNTUNED_DATA, or untuned-data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Print the list as one JSON value
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Check a file, or all files of a data set, by size and SHA-256
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  untuned data check ptb                         in $UNTUNED_DATA, or untuned-data/
+  untuned data check ptb path/to/ptb             in a folder of your choice
+  untuned data check ptb.train corpus.txt        a file whatever it is called
+
+Exit code 2 when a file is missing or differs.")]
+pub struct DataCheck {
+    /// The file or the data set
+    #[arg(value_parser = PossibleValuesParser::new(files::names()))]
+    pub name: String,
+    /// The file, or the folder that holds it [default: $UNTUNED_DATA, or untuned-data]
+    pub path: Option<PathBuf>,
+    /// Print what was found as one JSON value
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Download a file, or all files of a data set, and verify size and SHA-256
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  untuned data fetch tiny-shakespeare            into $UNTUNED_DATA, or untuned-data/
+  untuned data fetch tiny-shakespeare --out path/to/data
+
+A file that is there and right is not downloaded again; one that differs is left alone.")]
+pub struct DataFetch {
+    /// The file or the data set
+    #[arg(value_parser = PossibleValuesParser::new(files::names()))]
+    pub name: String,
+    /// The data folder, made if it does not exist [default: $UNTUNED_DATA, or untuned-data]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Another address of the file, which is verified as ever
+    #[arg(long, value_name = "URL", hide = true)]
+    pub from: Option<String>,
+    /// Print what is there now as one JSON value
     #[arg(long)]
     pub json: bool,
 }

@@ -4,6 +4,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use untuned_net::cpu::math;
+use untuned_net::random::Site;
 
 /// In the cache of the first level, with the two results.
 const N: usize = 2048;
@@ -41,5 +42,24 @@ fn functions(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, functions);
+fn random(c: &mut Criterion) {
+    let site = Site { seed: 1, site: 2, step: 3 };
+    let mut group = c.benchmark_group("random");
+    group.throughput(Throughput::Elements(N as u64));
+    let mut out = vec![0f32; N];
+    group.bench_function("fill_keep", |b| b.iter(|| black_box(site).fill_keep(0, &mut out, black_box(0.1))));
+    group.bench_function("fill_keep from 3", |b| b.iter(|| black_box(site).fill_keep(3, &mut out, 0.1)));
+    group.bench_function("fill_uniform", |b| b.iter(|| black_box(site).fill_uniform(&mut out, 0.0, 1.0)));
+    group.bench_function("block by block", |b| {
+        b.iter(|| {
+            for (block, out) in out.chunks_exact_mut(4).enumerate() {
+                for (out, bits) in out.iter_mut().zip(black_box(site).block(block as u64)) {
+                    *out = if bits < 0x1999_9A00 { 0.0 } else { 1.0 / 0.9 };
+                }
+            }
+        })
+    });
+}
+
+criterion_group!(benches, functions, random);
 criterion_main!(benches);

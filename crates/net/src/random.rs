@@ -87,7 +87,7 @@ impl Site {
             0,
             out,
             #[inline(always)]
-            |bits| low + (high - low) * unit(bits),
+            move |bits| low + (high - low) * unit(bits),
         );
     }
 
@@ -108,7 +108,7 @@ impl Site {
             first,
             out,
             #[inline(always)]
-            |bits| if bits < limit { R::ZERO } else { keep },
+            move |bits| if bits < limit { R::ZERO } else { keep },
         );
     }
 
@@ -125,7 +125,7 @@ impl Site {
         let (step, site) = (u64::from(self.step), u64::from(self.site));
         dispatch(
             #[inline(always)]
-            || {
+            move || {
                 let mut words = [[0u32; BLOCKS]; 4];
                 for (chunk, out) in rest.chunks_mut(4 * BLOCKS).enumerate() {
                     let block = block + (chunk * BLOCKS) as u64;
@@ -139,8 +139,10 @@ impl Site {
                         }
                     }
                     let (whole, tail) = out.as_chunks_mut::<4>();
-                    for (i, out) in whole.iter_mut().enumerate() {
-                        *out = [0, 1, 2, 3].map(|j: usize| value(words[j][i]));
+                    let [first, second, third, fourth] = &words;
+                    let words_of = first.iter().zip(second).zip(third).zip(fourth);
+                    for (out, (((&a, &b), &c), &d)) in whole.iter_mut().zip(words_of) {
+                        *out = [value(a), value(b), value(c), value(d)];
                     }
                     for (out, words) in tail.iter_mut().zip(&words) {
                         *out = value(words[whole.len()]);

@@ -3,6 +3,7 @@
 use crate::args::Command;
 use crate::end::End;
 
+mod data;
 mod list;
 mod minimize;
 mod reproduce;
@@ -15,5 +16,6 @@ pub fn run(command: Command) -> Result<(), End> {
         Command::Minimize(args) => minimize::run(&args),
         Command::Rules(args) => list::rules(&args),
         Command::Problems(args) => list::problems(&args),
+        Command::Data(args) => data::run(&args),
     }
 }

@@ -55,7 +55,16 @@ fn every_listed_rule_and_problem_runs() {
 
 #[test]
 fn help_shows_examples() {
-    for arguments in ["--help", "minimize --help", "reproduce --help", "report --help"] {
+    for arguments in [
+        "--help",
+        "minimize --help",
+        "reproduce --help",
+        "report --help",
+        "data --help",
+        "data list --help",
+        "data check --help",
+        "data fetch --help",
+    ] {
         let output = untuned(arguments);
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8(output.stdout).expect("UTF-8").contains("Example"), "{arguments}");

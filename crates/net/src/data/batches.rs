@@ -156,7 +156,7 @@ impl ConsecutiveWindows {
 
     /// The number of batches.
     pub fn batches(&self) -> usize {
-        self.whole().div_ceil(self.batch) + usize::from((self.ids.len() - 1) % self.context > 0)
+        self.whole().div_ceil(self.batch) + usize::from(!(self.ids.len() - 1).is_multiple_of(self.context))
     }
 
     /// The n-th batch. `false`, with the batch untouched, when there are no more.

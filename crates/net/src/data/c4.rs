@@ -153,7 +153,8 @@ impl Documents {
                     reader
                 }
             };
-            let line = self.position.line + 1;
+            // A position that was read from a file can be anything.
+            let line = self.position.line.saturating_add(1);
             if !self.read_line(&mut reader, &shard, line)? {
                 self.position = Position { shard: self.position.shard + 1, line: 0 };
                 continue;

@@ -3,14 +3,17 @@
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
 use std::time::Duration;
 
 /// A file that experiments use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownFile {
-    /// What it is called on the command line.
+    /// What it is called on the command line; up to a dot, the data set that it belongs to.
     pub name: &'static str,
     /// Where it stands in a data folder.
     pub path: &'static str,
@@ -20,11 +23,14 @@ pub struct KnownFile {
     pub sha256: &'static str,
     /// Where it can be fetched, or `None` where it must be obtained by hand.
     pub url: Option<&'static str>,
-    /// Whose it is, and how to get it.
-    pub origin: &'static str,
+    /// What it is, and whose.
+    pub what: &'static str,
+    /// What its owners allow.
+    pub licence: &'static str,
 }
 
-const LDC: &str = "Penn Treebank in Mikolov's preprocessing; the Linguistic Data Consortium's, for research, not to be passed on";
+const PTB: &str = "Penn Treebank in Mikolov's preprocessing";
+const LDC: &str = "the Linguistic Data Consortium's, for research, not to be passed on";
 
 /// Every known file.
 pub const KNOWN: [KnownFile; 5] = [
@@ -36,7 +42,8 @@ pub const KNOWN: [KnownFile; 5] = [
         url: Some(
             "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
         ),
-        origin: "public domain text, from karpathy/char-rnn",
+        what: "Shakespeare by characters, from karpathy/char-rnn",
+        licence: "public domain",
     },
     KnownFile {
         name: "ptb.train",
@@ -44,7 +51,8 @@ pub const KNOWN: [KnownFile; 5] = [
         size: 5_101_618,
         sha256: "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
         url: None,
-        origin: LDC,
+        what: PTB,
+        licence: LDC,
     },
     KnownFile {
         name: "ptb.valid",
@@ -52,7 +60,8 @@ pub const KNOWN: [KnownFile; 5] = [
         size: 399_782,
         sha256: "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
         url: None,
-        origin: LDC,
+        what: PTB,
+        licence: LDC,
     },
     KnownFile {
         name: "ptb.test",
@@ -60,7 +69,8 @@ pub const KNOWN: [KnownFile; 5] = [
         size: 449_945,
         sha256: "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
         url: None,
-        origin: LDC,
+        what: PTB,
+        licence: LDC,
     },
     KnownFile {
         name: "t5-tokenizer",
@@ -68,9 +78,13 @@ pub const KNOWN: [KnownFile; 5] = [
         size: 2_424_035,
         sha256: "652ffdfc379606bad8edfb653f92dcf28e2e5dbf1cdfe50d685d29b2cad12dd6",
         url: None,
-        origin: "T5 v1.1's SentencePiece model (Apache-2.0) as saved by Hugging Face's T5TokenizerFast",
+        what: "T5 v1.1's SentencePiece model as saved by Hugging Face's T5TokenizerFast",
+        licence: "Apache-2.0",
     },
 ];
+
+/// The most bytes that are read at once.
+const PIECE: usize = 1 << 16;
 
 /// What a file was found to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,9 +123,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// A file of another size.
-    #[error(
-        "{what} has {found} bytes where {expected} were expected; get it again from where it is published"
-    )]
+    #[error("{what} has {found} bytes where {expected} were expected")]
     Size {
         /// The file or address.
         what: String,
@@ -121,9 +133,7 @@ pub enum FileError {
         expected: u64,
     },
     /// A file with other bytes.
-    #[error(
-        "{what} has SHA-256 {found} where {expected} was expected; get it again from where it is published"
-    )]
+    #[error("{what} has SHA-256 {found} where {expected} was expected")]
     Hash {
         /// The file or address.
         what: String,
@@ -156,11 +166,41 @@ pub enum FileError {
         /// What went wrong.
         reason: String,
     },
+    /// Whoever watched the download asked to stop it.
+    #[error("{url}: the download was stopped")]
+    Stopped {
+        /// The address.
+        url: String,
+    },
+}
+
+impl KnownFile {
+    /// The data set that it belongs to, of which it may be the only file.
+    pub fn set(&self) -> &'static str {
+        self.name.split_once('.').map_or(self.name, |(set, _)| set)
+    }
+}
+
+/// The names of all data sets and, where a set has several files, of each: tiny-shakespeare, ptb, ptb.train, ….
+pub fn names() -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for name in KNOWN.iter().flat_map(|file| [file.set(), file.name]) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 /// The file that a name stands for.
 pub fn known(name: &str) -> Result<&'static KnownFile, FileError> {
     KNOWN.iter().find(|file| file.name == name).ok_or_else(|| FileError::Unknown { name: name.into() })
+}
+
+/// The files that a name stands for: one, or all of a data set.
+pub fn named(name: &str) -> Result<Vec<&'static KnownFile>, FileError> {
+    let files: Vec<_> = KNOWN.iter().filter(|file| file.name == name || file.set() == name).collect();
+    if files.is_empty() { Err(FileError::Unknown { name: name.into() }) } else { Ok(files) }
 }
 
 /// Checks that a file is the one that a name stands for.
@@ -173,18 +213,19 @@ pub fn check(name: &str, path: &Path) -> Result<Report, FileError> {
 pub fn verify(path: &Path, size: u64, sha256: &str) -> Result<Report, FileError> {
     let sha256 = parse_hash(sha256)?;
     let read = |source| FileError::Io { verb: "read", path: path.into(), source };
-    let file = File::open(path).map_err(read)?;
-    let what = path.display().to_string();
-    let found = file.metadata().map_err(read)?.len();
+    // Before it is opened: opening a pipe would wait for somebody to write.
+    let metadata = fs::metadata(path).map_err(read)?;
+    if !metadata.is_file() {
+        return Err(read(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")));
+    }
+    let (what, found) = (path.display().to_string(), metadata.len());
     if found != size {
         return Err(FileError::Size { what, found, expected: size });
     }
+    let file = File::open(path).map_err(read)?;
     // One more than expected is enough to see that a file grows under our hands.
-    let (found, hash) =
-        copy(&mut file.take(size.saturating_add(1)), &mut io::sink()).map_err(|stop| match stop {
-            Stop::Read(source) | Stop::Write(source) => read(source),
-        })?;
-    compare(what, (found, hash), (size, sha256), path)
+    let found = sum(&mut file.take(size.saturating_add(1))).map_err(read)?;
+    compare(what, found, (size, sha256), path)
 }
 
 fn parse_hash(sha256: &str) -> Result<String, FileError> {
@@ -210,28 +251,55 @@ fn compare(
     }
 }
 
-/// Which side of a copy failed.
-enum Stop {
-    Read(io::Error),
-    Write(io::Error),
-}
-
-/// Copies all bytes in pieces of 64 KiB; their number and SHA-256.
-fn copy(from: &mut impl Read, to: &mut impl Write) -> Result<(u64, String), Stop> {
-    let mut buffer = vec![0; 1 << 16];
+/// The number and SHA-256 of all bytes, read in pieces of 64 KiB.
+fn sum(from: &mut impl Read) -> io::Result<(u64, String)> {
+    let mut buffer = vec![0; PIECE];
     let (mut size, mut hash) = (0, Sha256::new());
     loop {
-        let read = match from.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Stop::Read(error)),
-        };
-        hash.update(&buffer[..read]);
-        to.write_all(&buffer[..read]).map_err(Stop::Write)?;
-        size += read as u64;
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok((size, hexadecimal(hash))),
+            Ok(read) => {
+                hash.update(&buffer[..read]);
+                size += read as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
-    Ok((size, hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()))
+}
+
+fn hexadecimal(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Folders that were made for a file, removed again unless the file is there.
+struct Folders {
+    made: Vec<PathBuf>,
+}
+
+impl Folders {
+    fn create(folder: &Path) -> Result<Self, FileError> {
+        let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+        let mut folders = Self { made: Vec::new() };
+        let missing: Vec<&Path> = folder.ancestors().take_while(missing).collect();
+        for path in missing.into_iter().rev() {
+            match fs::create_dir(path) {
+                Ok(()) => folders.made.push(path.into()),
+                Err(_) if path.is_dir() => {}
+                Err(source) => return Err(FileError::Io { verb: "create", path: path.into(), source }),
+            }
+        }
+        Ok(folders)
+    }
+}
+
+impl Drop for Folders {
+    fn drop(&mut self) {
+        for path in self.made.iter().rev() {
+            // A folder with something in it stays.
+            let _ = fs::remove_dir(path);
+        }
+    }
 }
 
 /// A file beside the one to be, removed again unless it is kept.
@@ -247,7 +315,7 @@ impl Aside {
         let path = target.with_file_name(name);
         match File::create_new(&path) {
             Ok(file) => Ok((Self { path }, file)),
-            Err(source) => Err(FileError::Io { verb: "create", path, source }),
+            Err(source) => Err(FileError::Io { verb: "create", path: target.into(), source }),
         }
     }
 }
@@ -262,14 +330,23 @@ impl Drop for Aside {
 /// Fetches a file over HTTP or HTTPS, unless it is there already.
 ///
 /// The bytes go into a file beside `path`, which becomes `path` only after its size and SHA-256 were found right: `path` is either
-/// the whole file or not there. Reading stops one byte past `size`. A different file at `path` is left alone, and an error.
-pub fn fetch(url: &str, path: &Path, size: u64, sha256: &str) -> Result<Report, FileError> {
+/// the whole file or not there, and no folder is left that was made for a file that is not. Reading stops one byte past `size`. A
+/// different file at `path` is left alone, and an error.
+///
+/// `watch` is told how many bytes have come, after every piece and ten times a second while nothing comes; it can stop the download.
+pub fn fetch(
+    url: &str,
+    path: &Path,
+    size: u64,
+    sha256: &str,
+    watch: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<Report, FileError> {
     let config = ureq::Agent::config_builder()
         .timeout_connect(Some(Duration::from_secs(30)))
         .timeout_recv_response(Some(Duration::from_secs(60)))
         .timeout_per_read(Some(Duration::from_secs(60)))
         .build();
-    fetch_with(&config.into(), url, path, size, sha256)
+    fetch_with(&config.into(), url, path, size, sha256, watch)
 }
 
 fn fetch_with(
@@ -278,12 +355,67 @@ fn fetch_with(
     path: &Path,
     size: u64,
     sha256: &str,
+    watch: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Report, FileError> {
     let sha256 = parse_hash(sha256)?;
     if path.exists() {
         return verify(path, size, &sha256)
             .map_err(|reason| FileError::InTheWay { path: path.into(), reason: Box::new(reason) });
     }
+    let write = |source| FileError::Io { verb: "write", path: path.into(), source };
+    // Before anything is asked of the server. In this order: what is declared first is dropped last.
+    let _folders = Folders::create(path.parent().unwrap_or(Path::new("")))?;
+    let (aside, mut file) = Aside::create(path)?;
+    let pieces = receive(agent, url, size)?;
+    let (mut found, mut hash) = (0, Sha256::new());
+    loop {
+        match pieces.recv_timeout(Duration::from_millis(100)) {
+            Ok(piece) => {
+                let piece = piece?;
+                hash.update(&piece);
+                file.write_all(&piece).map_err(write)?;
+                found += piece.len() as u64;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if watch(found).is_break() {
+            return Err(FileError::Stopped { url: url.into() });
+        }
+    }
+    let report = compare(url.into(), (found, hexadecimal(hash)), (size, sha256), path)?;
+    file.sync_all().map_err(write)?;
+    drop(file);
+    fs::rename(&aside.path, path).map_err(write)?;
+    Ok(report)
+}
+
+/// The pieces of a download, or what went wrong last, from a thread of its own: a server that says nothing keeps only that thread
+/// waiting. It ends when nobody receives any more, at the latest with the next timeout.
+fn receive(
+    agent: &ureq::Agent,
+    url: &str,
+    size: u64,
+) -> Result<Receiver<Result<Vec<u8>, FileError>>, FileError> {
+    let (sender, receiver) = mpsc::sync_channel(4);
+    let (agent, address) = (agent.clone(), url.to_owned());
+    let work = move || {
+        if let Err(error) = send(&agent, &address, size, &sender) {
+            // Nobody receives any more: nobody to tell.
+            let _ = sender.send(Err(error));
+        }
+    };
+    let thread = thread::Builder::new().name("download".into()).spawn(work);
+    thread.map_err(|error| FileError::Connection { url: url.into(), reason: error.to_string() })?;
+    Ok(receiver)
+}
+
+fn send(
+    agent: &ureq::Agent,
+    url: &str,
+    size: u64,
+    sender: &SyncSender<Result<Vec<u8>, FileError>>,
+) -> Result<(), FileError> {
     let response = agent.get(url).call().map_err(|error| match error {
         ureq::Error::StatusCode(status) => FileError::Status { url: url.into(), status },
         error => FileError::Connection { url: url.into(), reason: error.to_string() },
@@ -292,21 +424,23 @@ fn fetch_with(
     if let Some(found) = body.content_length().filter(|&length| length != size) {
         return Err(FileError::Size { what: url.into(), found, expected: size });
     }
-    let write = |source| FileError::Io { verb: "write", path: path.into(), source };
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(write)?;
+    let mut body = body.into_reader().take(size.saturating_add(1));
+    loop {
+        let mut piece = vec![0; PIECE];
+        match body.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(read) => {
+                piece.truncate(read);
+                if sender.send(Ok(piece)).is_err() {
+                    return Ok(());
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                return Err(FileError::Connection { url: url.into(), reason: error.to_string() });
+            }
+        }
     }
-    let (aside, mut file) = Aside::create(path)?;
-    let found =
-        copy(&mut body.into_reader().take(size.saturating_add(1)), &mut file).map_err(|stop| match stop {
-            Stop::Read(error) => FileError::Connection { url: url.into(), reason: error.to_string() },
-            Stop::Write(error) => write(error),
-        })?;
-    let report = compare(url.into(), found, (size, sha256), path)?;
-    file.sync_all().map_err(write)?;
-    drop(file);
-    fs::rename(&aside.path, path).map_err(write)?;
-    Ok(report)
 }
 
 #[cfg(test)]
@@ -317,6 +451,10 @@ mod tests {
 
     /// The example of the standard (FIPS 180-4).
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    fn go_on(_: u64) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 
     /// A server on loopback that answers one request with these bytes, then `endless` blanks until nobody listens.
     fn serve(answer: String, endless: bool) -> (String, JoinHandle<u64>) {
@@ -344,11 +482,12 @@ mod tests {
     fn get(answer: &str, size: u64, sha256: &str) -> (Result<Report, FileError>, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let (url, server) = serve(answer.into(), false);
-        let path = folder.path().join("abc");
-        let result = fetch_with(&direct(), &url, &path, size, sha256);
+        let path = folder.path().join("made/for/abc");
+        let result = fetch_with(&direct(), &url, &path, size, sha256, &mut go_on);
         server.join().unwrap();
         if result.is_ok() {
             assert_eq!(fs::read(&path).unwrap(), b"abc");
+            return (result, names(&folder.path().join("made/for")));
         }
         (result, names(folder.path()))
     }
@@ -408,11 +547,64 @@ mod tests {
     fn an_endless_download_is_stopped() {
         let folder = tempfile::tempdir().unwrap();
         let (url, server) = serve("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc".into(), true);
-        let error = fetch_with(&direct(), &url, &folder.path().join("abc"), 3, ABC).unwrap_err();
+        let error = fetch_with(&direct(), &url, &folder.path().join("abc"), 3, ABC, &mut go_on).unwrap_err();
         assert!(matches!(error, FileError::Size { found: 4, expected: 3, .. }), "{error}");
         // The server got rid of no more than the buffers on the way hold.
         assert!(server.join().unwrap() < 64 << 20);
         assert!(names(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn a_download_is_watched_and_can_be_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("made/abc");
+        let (url, server) = serve("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc".into(), false);
+        let mut seen = Vec::new();
+        let mut watch = |bytes| {
+            seen.push(bytes);
+            ControlFlow::Continue(())
+        };
+        fetch_with(&direct(), &url, &path, 3, ABC, &mut watch).unwrap();
+        server.join().unwrap();
+        assert!(seen.is_sorted() && seen.last() == Some(&3), "{seen:?}");
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+
+        // Nobody answers: a listener that accepts nothing. The watch is asked all the same.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/file", silent.local_addr().unwrap());
+        let mut times = 0;
+        let mut watch = |bytes| {
+            assert!(bytes == 0 && path.parent().unwrap().is_dir());
+            times += 1;
+            if times == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let error = fetch_with(&direct(), &url, &path, 3, ABC, &mut watch).unwrap_err();
+        assert!(matches!(error, FileError::Stopped { .. }), "{error}");
+        assert!(names(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_not_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
+        for path in ["file/abc", "file/made/abc"] {
+            let path = folder.path().join(path);
+            let error =
+                fetch_with(&direct(), "http://127.0.0.1:9/file", &path, 3, ABC, &mut go_on).unwrap_err();
+            assert!(matches!(error, FileError::Io { verb: "create", .. }), "{error}");
+        }
+        assert_eq!(names(folder.path()), ["file"]);
+    }
+
+    #[test]
+    fn names_are_files_or_sets() {
+        let all = ["tiny-shakespeare", "ptb", "ptb.train", "ptb.valid", "ptb.test", "t5-tokenizer"];
+        assert_eq!(super::names(), all);
+        let files = |name| named(name).map(|files| files.iter().map(|file| file.name).collect::<Vec<_>>());
+        assert_eq!(files("ptb").unwrap(), ["ptb.train", "ptb.valid", "ptb.test"]);
+        assert_eq!(files("ptb.valid").unwrap(), ["ptb.valid"]);
+        assert_eq!(files("t5-tokenizer").unwrap(), ["t5-tokenizer"]);
+        assert!(files("ptb.").is_err() && files("").is_err() && files("train").is_err());
     }
 
     #[test]
@@ -422,15 +614,15 @@ mod tests {
         // Port 9 discards; nothing is asked of it.
         let url = "http://127.0.0.1:9/file";
         fs::write(&path, "abc").unwrap();
-        assert_eq!(fetch_with(&direct(), url, &path, 3, ABC).unwrap().size, 3);
+        assert_eq!(fetch_with(&direct(), url, &path, 3, ABC, &mut go_on).unwrap().size, 3);
         fs::write(&path, "mine").unwrap();
-        let error = fetch_with(&direct(), url, &path, 3, ABC).unwrap_err();
+        let error = fetch_with(&direct(), url, &path, 3, ABC, &mut go_on).unwrap_err();
         assert!(matches!(error, FileError::InTheWay { .. }), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"mine");
-        let nobody = fetch_with(&direct(), url, &folder.path().join("other"), 3, ABC);
+        let nobody = fetch_with(&direct(), url, &folder.path().join("other"), 3, ABC, &mut go_on);
         assert!(matches!(nobody, Err(FileError::Connection { .. })), "{nobody:?}");
         for url in ["", "file", "ftp://127.0.0.1/x", "http://", "\u{0}"] {
-            let wrong = fetch_with(&direct(), url, &folder.path().join("other"), 3, ABC);
+            let wrong = fetch_with(&direct(), url, &folder.path().join("other"), 3, ABC, &mut go_on);
             assert!(matches!(wrong, Err(FileError::Connection { .. })), "{url:?}: {wrong:?}");
         }
         assert_eq!(names(folder.path()), ["abc"]);
@@ -448,7 +640,10 @@ mod tests {
         assert!(matches!(verify(&path, 4, ABC), Err(FileError::Size { found: 3, expected: 4, .. })));
         assert!(matches!(verify(&path, 3, &ABC.replace('b', "c")), Err(FileError::Hash { .. })));
         assert!(matches!(verify(&path, 3, "ba78"), Err(FileError::NotAHash { .. })));
-        assert!(matches!(verify(folder.path(), 3, ABC), Err(FileError::Size { .. } | FileError::Io { .. })));
+        let error = verify(folder.path(), 3, ABC).unwrap_err().to_string();
+        assert!(error.ends_with("it is not a file"), "{error}");
+        #[cfg(unix)]
+        assert!(verify(Path::new("/dev/zero"), 0, ABC).is_err(), "a device does not end");
         let error = check("tiny-shakespear", &path).unwrap_err().to_string();
         assert!(error.contains("tiny-shakespeare, ptb.train, ptb.valid, ptb.test, t5-tokenizer"), "{error}");
         let error = check("ptb.test", &path).unwrap_err().to_string();

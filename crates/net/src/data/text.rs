@@ -111,7 +111,7 @@ pub enum TextError {
     #[error(
         "{path} is too short: its {split} split holds {found} characters, a context of {context} needs {needed}; \
          give a file of at least {total} characters or a context below {found}",
-        path = path.display(), needed = context + 1, total = 20 * (context + 1)
+        path = path.display(), needed = context.saturating_add(1), total = context.saturating_add(1).saturating_mul(20)
     )]
     TooShort {
         /// The file.

@@ -50,6 +50,10 @@ impl Corruption {
         if spans > special.sentinels as usize {
             return refuse(format!("{spans} spans need as many sentinels, there are {}", special.sentinels));
         }
+        if spans - 1 > special.first_sentinel as usize {
+            let first = special.first_sentinel;
+            return refuse(format!("{spans} spans need as many sentinels, and the first has the id {first}"));
+        }
         Ok(Self { raw, noise, spans, special })
     }
 

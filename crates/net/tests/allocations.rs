@@ -1,0 +1,65 @@
+//! A training step allocates nothing of our own after the first.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use untuned_net::cpu::Cpu;
+use untuned_net::device::Device;
+use untuned_net::models::{Feed, Gpt, GptShape, Network, Noise};
+
+/// Counts allocations, but for those of single bytes and those aligned to a cache line: the `gemm` crate keeps a list of flags and
+/// packs into buffers of its own at every product, and nothing of ours is aligned so.
+struct Counting;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is passed on to the system's allocator.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if (2..64).contains(&layout.align()) {
+            COUNT.fetch_add(1, Ordering::Relaxed);
+        }
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn counted(device: &Cpu<f32>, network: &mut dyn Network<Cpu<f32>>, feed: Feed<'_>) -> usize {
+    let mut x = device.parameters(&network.layout().initial(1)).unwrap();
+    let mut dx = device.parameters(&vec![0.0; x.len()]).unwrap();
+    let mut scalars = device.scalars(8).unwrap();
+    device.inside(|| {
+        let mut step = |step: u32| {
+            network.gradient(device, feed, Some(Noise { seed: 1, step }), &x, &mut dx, &mut scalars);
+            device.square_norm(&dx, &mut scalars, 3);
+            device.square_distance(&x, &dx, &mut scalars, 4);
+            let mut values = [0.0; 5];
+            device.read(&scalars, &mut values).unwrap();
+            device.update(&mut x, None, &dx, 1e-3 * values[0] / values[3], 0.0);
+        };
+        // Both threads must have met the largest of everything: which does what in a step is left to chance.
+        (0..20).for_each(&mut step);
+        let before = COUNT.load(Ordering::Relaxed);
+        (20..40).for_each(&mut step);
+        COUNT.load(Ordering::Relaxed) - before
+    })
+}
+
+#[test]
+fn a_step_allocates_nothing() {
+    let device = Cpu::<f32>::new(Some(2)).unwrap();
+    let ids: Vec<u32> = (0..4 * 40).map(|i| i * i % 11).collect();
+    let feed = Feed { inputs: &ids, targets: &ids, batch: 4 };
+    let shape = GptShape { vocabulary: 11, context: 40, blocks: 2, width: 16, heads: 2, dropout: 0.2 };
+    let mut gpt = Gpt::new(&device, shape, 4).unwrap();
+    assert_eq!(counted(&device, &mut gpt, feed), 0, "GPT");
+    let counts = COUNT.load(Ordering::Relaxed);
+    drop(vec![1f32; 10]);
+    assert_eq!(COUNT.load(Ordering::Relaxed), counts + 1, "allocations are counted");
+}
