@@ -64,11 +64,10 @@ fn multiply<R: Real>(a: &[[R; ROWS]], b: &[[R; WIDTH]], sums: &mut Sums<R>) {
     *sums = local;
 }
 
-/// The product of some tiles with one panel, in blocks of the inner dimension so that all tiles find a block in the cache.
+/// Adds the product of some tiles with one panel, in blocks of the inner dimension so that all tiles find a block in the cache.
 fn multiply_tiles<R: Real>(tiles: &[R], panel: &[R], inner: usize, sums: &mut [Sums<R>]) {
     let (panel, _) = panel.as_chunks::<WIDTH>();
     let (tiles, _) = tiles.as_chunks::<ROWS>();
-    sums.fill([[R::ZERO; WIDTH]; ROWS]);
     for start in (0..inner).step_by(BLOCK) {
         let block = start..inner.min(start + BLOCK);
         for (tile, sums) in tiles.chunks_exact(inner).zip(sums.iter_mut()) {
@@ -121,21 +120,79 @@ fn load<R: Real>(from: &[R]) -> [R; UNITS] {
 
 /// As many of the values as the slice holds.
 #[inline(always)]
-fn store<R: Real>(values: [R; UNITS], to: &mut [R]) {
+fn store<R: Real>(values: &[R; UNITS], to: &mut [R]) {
     match to.first_chunk_mut() {
-        Some(to) => *to = values,
+        Some(to) => *to = *values,
         None => to.copy_from_slice(&values[..to.len()]),
     }
 }
 
-/// The values of all units, one by one.
+/// What follows the product for [`UNITS`] units of one sequence; `arguments` are those of the four gates.
 #[inline(always)]
-fn each<R: Real>(value: impl Fn(usize) -> R) -> [R; UNITS] {
-    let mut values = [R::ZERO; UNITS];
-    for (unit, to) in values.iter_mut().enumerate() {
-        *to = value(unit);
+fn activate<R: Real>(
+    arguments: &[R; WIDTH],
+    gates: [&mut [R]; 4],
+    last_cells: &[R],
+    cells: &mut [R],
+    out: &mut [R],
+    next: &mut [R],
+    row: usize,
+) {
+    let (i, f, g, o) = (
+        load(&arguments[..UNITS]),
+        load(&arguments[UNITS..]),
+        load(&arguments[2 * UNITS..]),
+        load(&arguments[3 * UNITS..]),
+    );
+    let (mut values, mut c, mut h) = ([[R::ZERO; UNITS]; 4], load(last_cells), [R::ZERO; UNITS]);
+    for u in 0..UNITS {
+        let (i, f, g, o) = (i[u].sigmoid(), f[u].sigmoid(), g[u].tanh(), o[u].sigmoid());
+        c[u] = f.mul_add(c[u], i * g);
+        h[u] = o * c[u].tanh();
+        (values[0][u], values[1][u], values[2][u], values[3][u]) = (i, f, g, o);
     }
-    values
+    for (to, values) in gates.into_iter().zip(&values) {
+        store(values, to);
+    }
+    store(&c, cells);
+    store(&h, out);
+    for (to, h) in next.as_chunks_mut::<ROWS>().0.iter_mut().zip(h) {
+        to[row] = h;
+    }
+}
+
+/// The way back through [`activate`]; `cells` are those before and after.
+#[inline(always)]
+fn activate_backward<R: Real>(
+    gates: [&mut [R]; 4],
+    sums: &[R],
+    cells: [&[R]; 2],
+    d_out: &[R],
+    d_cells: &mut [R],
+    next: [&mut [R]; 4],
+    row: usize,
+) {
+    let (i, f, g, o) = (load(gates[0]), load(gates[1]), load(gates[2]), load(gates[3]));
+    let (last_c, c, mut d_c) = (load(cells[0]), load(cells[1]), load(d_cells));
+    let (d_out, sums) = (load(d_out), load(sums));
+    let mut e = [[R::ZERO; UNITS]; 4];
+    for u in 0..UNITS {
+        let d_h = d_out[u] + sums[u];
+        let c = c[u].tanh();
+        let d = d_c[u] + d_h * o[u] * (R::ONE - c * c);
+        e[0][u] = d * g[u] * i[u] * (R::ONE - i[u]);
+        e[1][u] = d * last_c[u] * f[u] * (R::ONE - f[u]);
+        e[2][u] = d * i[u] * (R::ONE - g[u] * g[u]);
+        e[3][u] = d_h * c * o[u] * (R::ONE - o[u]);
+        d_c[u] = d * f[u];
+    }
+    store(&d_c, d_cells);
+    for ((gates, next), e) in gates.into_iter().zip(next).zip(&e) {
+        store(e, gates);
+        for (to, &e) in next.as_chunks_mut::<ROWS>().0.iter_mut().zip(e) {
+            to[row] = e;
+        }
+    }
 }
 
 /// Row `row` of `M ∘ W_hh`.
@@ -161,7 +218,9 @@ fn pack_forward<R: Real>(cpu: &Cpu<R>, layer: &Lstm, weight: &[R], panels: &mut 
                     masked_row(&layer.weight_drop, weight, gate * hidden + index * UNITS + unit, out);
                 }
                 for (k, to) in panel.iter_mut().enumerate() {
-                    store(each(|unit| masked[unit * hidden + k]), &mut to[gate * UNITS..][..UNITS]);
+                    for (unit, to) in to[gate * UNITS..][..UNITS].iter_mut().enumerate() {
+                        *to = masked[unit * hidden + k];
+                    }
                 }
             }
         });
@@ -228,41 +287,45 @@ pub fn forward<R: Real>(
         let (first, count) = (panel * UNITS, UNITS.min(hidden - panel * UNITS));
         cpu.with_scratch(tiles.len() * ROWS * WIDTH, |sums| {
             let sums = sums.as_chunks_mut::<WIDTH>().0.as_chunks_mut::<ROWS>().0;
+            let row_of = |tile: usize, row: usize| step * batch + tile * ROWS + row;
+            // SAFETY (here and below): no other task has these units of these sequences.
+            let gate_of = |at: usize, gate: usize| unsafe {
+                shared_gates.slice((at * 4 + gate) * hidden + first, count)
+            };
+            // All at once, so that the processor fetches many at a time: none of them is in a cache.
+            for (tile, sums) in tiles.clone().zip(&mut *sums) {
+                for (row, sums) in sums.iter_mut().enumerate().take(batch - tile * ROWS) {
+                    let at = row_of(tile, row);
+                    let inputs = [gate_of(at, 0), gate_of(at, 1), gate_of(at, 2), gate_of(at, 3)];
+                    dispatch(
+                        #[inline(always)]
+                        || {
+                            for (gate, sums) in sums.as_chunks_mut::<UNITS>().0.iter_mut().enumerate() {
+                                let at = gate * hidden + first;
+                                let [b, b2] =
+                                    [load(&biases[0][at..][..count]), load(&biases[1][at..][..count])];
+                                *sums = load(inputs[gate]);
+                                (0..UNITS).for_each(|u| sums[u] += b[u] + b2[u]);
+                            }
+                        },
+                    );
+                }
+            }
             // SAFETY: these were written at the last step, and nobody writes them at this one.
             let before =
                 unsafe { shared_rows.read(now + tiles.start * hidden * ROWS, tiles.len() * hidden * ROWS) };
             multiply_tiles(before, &weights[panel * hidden * WIDTH..][..hidden * WIDTH], hidden, sums);
             for (tile, sums) in tiles.zip(sums) {
-                // SAFETY (here and below): no other task has these units of these sequences.
                 let next = unsafe { shared_rows.slice(next + (tile * hidden + first) * ROWS, count * ROWS) };
                 for (row, sums) in sums.iter().enumerate().take(batch - tile * ROWS) {
-                    let at = step * batch + tile * ROWS + row;
-                    let gates = [0, 1, 2, 3]
-                        .map(|gate| unsafe { shared_gates.slice((at * 4 + gate) * hidden + first, count) });
+                    let at = row_of(tile, row);
+                    let gates = [gate_of(at, 0), gate_of(at, 1), gate_of(at, 2), gate_of(at, 3)];
                     let last_cells = unsafe { shared_cells.read(at * hidden + first, count) };
                     let cells = unsafe { shared_cells.slice((at + batch) * hidden + first, count) };
                     let out = unsafe { shared_out.slice((at + batch) * hidden + first, count) };
                     dispatch(
                         #[inline(always)]
-                        || {
-                            let argument = |gate: usize| {
-                                let [b, b2] = biases.map(|b| load(&b[gate * hidden + first..][..count]));
-                                let x = load(gates[gate]);
-                                each(|unit| (x[unit] + (b[unit] + b2[unit])) + sums[gate * UNITS + unit])
-                            };
-                            let [i, f, g, o] = [argument(0), argument(1), argument(2), argument(3)];
-                            let (i, f) = (i.map(R::sigmoid), f.map(R::sigmoid));
-                            let (g, o) = (g.map(R::tanh), o.map(R::sigmoid));
-                            let c = load(last_cells);
-                            let c = each(|unit| f[unit].mul_add(c[unit], i[unit] * g[unit]));
-                            let h = each(|unit| o[unit] * c[unit].tanh());
-                            gates.into_iter().zip([i, f, g, o]).for_each(|(to, values)| store(values, to));
-                            store(c, cells);
-                            store(h, out);
-                            for (to, h) in next.chunks_exact_mut(ROWS).zip(h) {
-                                to[row] = h;
-                            }
-                        },
+                        || activate(sums, gates, last_cells, cells, out, next, row),
                     );
                 }
             }
@@ -346,6 +409,7 @@ fn recurrent_backward<R: Real>(
             // SAFETY: these were written at the last step, and nobody writes them at this one.
             let after =
                 unsafe { shared_rows.read(now + tiles.start * inner * ROWS, tiles.len() * inner * ROWS) };
+            sums.fill([[R::ZERO; WIDTH]; ROWS]);
             multiply_tiles(after, &weights[panel * inner * WIDTH..][..inner * WIDTH], inner, sums);
             for (tile, sums) in tiles.zip(sums) {
                 for (row, sums) in sums.iter().enumerate().take(batch - tile * ROWS) {
@@ -354,41 +418,22 @@ fn recurrent_backward<R: Real>(
                     for first in units.clone().step_by(UNITS) {
                         let count = UNITS.min(units.end - first);
                         // SAFETY (here and below): no other task has these units of this sequence.
-                        let gates = [0, 1, 2, 3].map(|gate| unsafe {
+                        let gate = |gate: usize| unsafe {
                             shared_gates.slice(at * inner + gate * hidden + first, count)
-                        });
-                        let next = [0, 1, 2, 3].map(|gate| unsafe {
+                        };
+                        let next = |gate: usize| unsafe {
                             let start = tile * inner + gate * hidden + first;
                             shared_rows.slice(next + start * ROWS, count * ROWS)
-                        });
+                        };
+                        let gates = [gate(0), gate(1), gate(2), gate(3)];
+                        let next = [next(0), next(1), next(2), next(3)];
                         let d_cells = unsafe { d_cells.slice(sequence * hidden + first, count) };
                         let [last_c, c] = [at, at + batch].map(|row| &cells[row * hidden + first..][..count]);
                         let d_out = &d_out[at * hidden + first..][..count];
                         let sums = &sums[first - units.start..];
                         dispatch(
                             #[inline(always)]
-                            || {
-                                let one = R::ONE;
-                                let [i, f, g, o] = [0, 1, 2, 3].map(|gate: usize| load(gates[gate]));
-                                let (last_c, c) = (load(last_c), load(c).map(R::tanh));
-                                let (d_h, sums) = (load(d_out), load(sums));
-                                let d_h = each(|u| d_h[u] + sums[u]);
-                                let d_c = load(d_cells);
-                                let d_c = each(|u| d_c[u] + d_h[u] * o[u] * (one - c[u] * c[u]));
-                                let e = [
-                                    each(|u| d_c[u] * g[u] * i[u] * (one - i[u])),
-                                    each(|u| d_c[u] * last_c[u] * f[u] * (one - f[u])),
-                                    each(|u| d_c[u] * i[u] * (one - g[u] * g[u])),
-                                    each(|u| d_h[u] * c[u] * o[u] * (one - o[u])),
-                                ];
-                                store(each(|u| d_c[u] * f[u]), d_cells);
-                                for ((gates, next), e) in gates.into_iter().zip(next).zip(e) {
-                                    store(e, gates);
-                                    for (to, e) in next.chunks_exact_mut(ROWS).zip(e) {
-                                        to[row] = e;
-                                    }
-                                }
-                            },
+                            || activate_backward(gates, sums, [last_c, c], d_out, d_cells, next, row),
                         );
                     }
                 }
