@@ -186,7 +186,7 @@ where
     let config = &opened.config;
     let shape = Shape::of(config)?;
     let data = Data::open(config, &shape)?;
-    let shape = shape.with_vocabulary(data.ids);
+    let shape = shape.fitted(data.ids, data.longest_target);
     let setting = Setting { steps: data.steps, f_star: data.description.best_loss };
     let rule = config.rule.build(&setting)?;
     let network = shape.network(device, config.batch, data.longest)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use toml::Value;
 use untuned_net::device::{Device, DeviceError};
-use untuned_net::models::{Gpt, GptShape, Lstm, LstmShape, Network};
+use untuned_net::models::{Gpt, GptShape, Lstm, LstmShape, Network, T5, T5Shape};
 
 use super::config::{Config, ConfigError, Model, Preset, known_key};
 
@@ -19,6 +19,8 @@ pub enum Shape {
     Gpt(GptShape),
     /// The LSTM's, and the usual length of its sequences.
     Lstm(LstmShape, usize),
+    /// T5's.
+    T5(T5Shape),
 }
 
 /// The usual length of the LSTM's sequences.
@@ -34,7 +36,7 @@ enum Slot<'a> {
 }
 
 impl Shape {
-    /// The preset's sizes with those of the table `[shape]`. The vocabulary is the data's: see [`Shape::with_vocabulary`].
+    /// The preset's sizes with those of the table `[shape]`. The vocabulary is the data's: see [`Shape::fitted`].
     ///
     /// # Errors
     /// Names a key that does not exist, or a size that makes no sense.
@@ -53,10 +55,11 @@ impl Shape {
                 };
                 Shape::Lstm(shape, BPTT)
             }
-            other => {
-                let remedy = "this build has only gpt and lstm".to_string();
-                return Err(ConfigError::Value { key: "model", value: other.name().into(), remedy });
-            }
+            Model::T5 => Shape::T5(match config.preset {
+                Preset::Tiny => T5Shape::TINY,
+                Preset::Small => T5Shape::SMALL,
+                Preset::Paper => T5Shape::PAPER,
+            }),
         };
         let mut slots = shape.slots();
         let known: Vec<&str> = slots.iter().map(|(key, _)| *key).collect();
@@ -71,11 +74,12 @@ impl Shape {
         Ok(shape)
     }
 
-    /// The same sizes for this many different ids.
-    pub fn with_vocabulary(mut self, vocabulary: usize) -> Shape {
+    /// The same sizes for this many different ids, and for T5's targets of this length.
+    pub fn fitted(mut self, vocabulary: usize, targets: usize) -> Shape {
         match &mut self {
             Shape::Gpt(shape) => shape.vocabulary = vocabulary,
             Shape::Lstm(shape, _) => shape.vocabulary = vocabulary,
+            Shape::T5(shape) => (shape.vocabulary, shape.targets) = (vocabulary, targets),
         }
         self
     }
@@ -97,6 +101,7 @@ impl Shape {
         Ok(match *self {
             Shape::Gpt(shape) => Box::new(Gpt::new(device, shape, batch)?),
             Shape::Lstm(shape, _) => Box::new(Lstm::new(device, shape, batch, longest)?),
+            Shape::T5(shape) => Box::new(T5::new(device, shape, batch)?),
         })
     }
 
@@ -105,6 +110,7 @@ impl Shape {
         let vocabulary = match &self {
             Shape::Gpt(shape) => shape.vocabulary,
             Shape::Lstm(shape, _) => shape.vocabulary,
+            Shape::T5(shape) => shape.vocabulary,
         };
         let slots = self.slots();
         let entries = slots.into_iter().map(|(key, slot)| match slot {
@@ -120,6 +126,15 @@ impl Shape {
         match self {
             Shape::Gpt(shape) => shape.context,
             Shape::Lstm(_, bptt) => *bptt,
+            Shape::T5(shape) => shape.inputs,
+        }
+    }
+
+    /// How many ids a decoder can say: no end but for T5's.
+    pub fn most_said(&self) -> usize {
+        match self {
+            Shape::T5(shape) => shape.targets,
+            _ => usize::MAX,
         }
     }
 
@@ -145,6 +160,16 @@ impl Shape {
                 ("activation", Slot::Weight(&mut shape.activation)),
                 ("change", Slot::Weight(&mut shape.change)),
             ],
+            Shape::T5(shape) => vec![
+                ("vocabulary", Slot::Size(&mut shape.vocabulary)),
+                ("width", Slot::Size(&mut shape.width)),
+                ("heads", Slot::Size(&mut shape.heads)),
+                ("head_width", Slot::Size(&mut shape.head_width)),
+                ("feed_forward", Slot::Size(&mut shape.feed_forward)),
+                ("layers", Slot::Size(&mut shape.layers)),
+                ("inputs", Slot::Size(&mut shape.inputs)),
+                ("targets", Slot::Size(&mut shape.targets)),
+            ],
         }
     }
 
@@ -152,7 +177,7 @@ impl Shape {
     fn check(&self) -> Result<(), ConfigError> {
         match self {
             Shape::Gpt(shape) => divides(shape.heads, shape.width),
-            Shape::Lstm(..) => Ok(()),
+            Shape::Lstm(..) | Shape::T5(_) => Ok(()),
         }
     }
 }
@@ -209,7 +234,7 @@ mod tests {
             panic!("a GPT");
         };
         assert_eq!((shape.width, shape.dropout, shape.blocks, shape.heads), (64, 0.5, 1, 4));
-        let entries = Shape::Gpt(shape).with_vocabulary(7).entries();
+        let entries = Shape::Gpt(shape).fitted(7, 0).entries();
         assert_eq!((&entries["width"], &entries["vocabulary"]), (&json!(64), &json!(7)));
         for (set, words) in [
             ("shape.widht=64", &["shape.widht", "did you mean `shape.width`"][..]),

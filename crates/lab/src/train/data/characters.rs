@@ -49,6 +49,7 @@ pub(super) fn open(config: &Config, context: usize) -> Result<Data, TrainError> 
         vocabulary: Vocabulary::Characters(vocabulary),
         steps,
         longest: context,
+        longest_target: context,
         training: Batches::Random(RandomWindows::new(
             splits.train.clone(),
             context,

@@ -33,6 +33,8 @@ pub struct Data {
     pub steps: u64,
     /// The longest sequence of any batch.
     pub longest: usize,
+    /// The longest sequence of targets.
+    pub longest_target: usize,
     /// The n-th batch to train on is a function of the seed and n.
     pub training: Batches,
     /// The validation split from beginning to end.
@@ -182,6 +184,7 @@ impl Data {
         match shape {
             Shape::Gpt(shape) => characters::open(config, shape.context),
             Shape::Lstm(_, bptt) => words::open(config, *bptt),
+            Shape::T5(shape) => pieces::open(config, shape.inputs, shape.vocabulary),
         }
     }
 }

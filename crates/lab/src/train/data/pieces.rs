@@ -58,6 +58,7 @@ fn generated(config: &Config, inputs: usize, rows: usize) -> Result<Data, TrainE
         ids: rows,
         steps: config.steps.unwrap_or(0),
         longest: corruption.input_length(),
+        longest_target: corruption.target_length(),
         training: Batches::Examples(
             Examples::new(ids(Split::Train, TRAIN), corruption, config.batch, config.seed)?,
             None,
@@ -119,6 +120,7 @@ fn shards(config: &Config, inputs: usize, rows: usize, path: &Path) -> Result<Da
         ids: rows,
         steps: config.steps.unwrap_or(0),
         longest: corruption.input_length(),
+        longest_target: corruption.target_length(),
         training: Batches::Stream(Box::new(Stream::new(train, tokenizer, corruption, config))),
         validation: evaluation(validation, corruption, config)?,
         test: evaluation(test, corruption, config)?,

@@ -39,6 +39,7 @@ pub(super) fn open(config: &Config, bptt: usize) -> Result<Data, TrainError> {
         Ok(Sequences::evaluation(cut(ids, config.evaluate_tokens), columns, bptt)?)
     };
     let (validation, test) = (evaluation(&splits.validation)?, evaluation(&splits.test)?);
+    let longest = [&training, &validation, &test].map(|s| s.longest()).into_iter().max().unwrap_or(bptt);
     Ok(Data {
         description: Description {
             what,
@@ -53,7 +54,8 @@ pub(super) fn open(config: &Config, bptt: usize) -> Result<Data, TrainError> {
         ids: vocabulary.len(),
         vocabulary: Vocabulary::Words(vocabulary),
         steps: training.steps() as u64,
-        longest: [&training, &validation, &test].map(|s| s.longest()).into_iter().max().unwrap_or(bptt),
+        longest,
+        longest_target: longest,
         training: Batches::Sequences(training),
         validation: Batches::Sequences(validation),
         test: Batches::Sequences(test),
