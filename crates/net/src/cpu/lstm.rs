@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::math::{Real, dispatch};
-use super::matrix::{Matrix, MatrixMut, Shared, Write};
+use super::matrix::{Matrix, MatrixMut, Shared, Write, prefetch};
 use super::{Cpu, lock, reserve, vector};
 use crate::device::{Dropout, Lstm, Regularizers};
 use rayon::prelude::*;
@@ -19,10 +19,13 @@ const ROWS: usize = 5;
 const WIDTH: usize = 64;
 /// Units whose four gates stand side by side in a panel: a vector of each gate.
 const UNITS: usize = WIDTH / 4;
-/// Inner positions that a panel's tiles take in turns: 128 KiB of the panel in f32, which stay in the cache of the second level.
-const BLOCK: usize = 512;
+/// Inner positions that a panel's tiles take in turns: 16 KiB of the panel in f32, half of the cache of the first level.
+const BLOCK: usize = 64;
 /// Numbers of the packed matrix that every thread may read for itself, 512 KiB in f32. A larger matrix is shared out.
 const SMALL: usize = 1 << 17;
+
+/// Numbers in a cache line, in f32.
+const LINE: usize = 16;
 
 /// The sums of one tile in one panel.
 type Sums<R> = [[R; WIDTH]; ROWS];
@@ -50,11 +53,15 @@ impl<'a, R: Real> Room<'a, R> {
     }
 }
 
-/// `sums += aᵀ·b` over the inner dimension, one position after the other.
+/// `sums += aᵀ·b` over the inner dimension, one position after the other. Lines of `ahead` are fetched on the way.
 #[inline(always)]
-fn multiply<R: Real>(a: &[[R; ROWS]], b: &[[R; WIDTH]], sums: &mut Sums<R>) {
+fn multiply<R: Real>(a: &[[R; ROWS]], b: &[[R; WIDTH]], ahead: &[[R; LINE]], sums: &mut Sums<R>) {
     let mut local = *sums;
+    let mut ahead = ahead.iter();
     for (a, b) in a.iter().zip(b) {
+        if let Some(line) = ahead.next() {
+            prefetch(line);
+        }
         for row in 0..ROWS {
             for column in 0..WIDTH {
                 local[row][column] = a[row].mul_add(b[column], local[row][column]);
@@ -64,17 +71,22 @@ fn multiply<R: Real>(a: &[[R; ROWS]], b: &[[R; WIDTH]], sums: &mut Sums<R>) {
     *sums = local;
 }
 
-/// Adds the product of some tiles with one panel, in blocks of the inner dimension so that all tiles find a block in the cache.
+/// Adds the product of some tiles with one panel, in blocks of the inner dimension so that all tiles find a block in the cache;
+/// they share out the fetching of the next block, which comes from far away.
 fn multiply_tiles<R: Real>(tiles: &[R], panel: &[R], inner: usize, sums: &mut [Sums<R>]) {
+    let (lines, _) = panel.as_chunks::<LINE>();
     let (panel, _) = panel.as_chunks::<WIDTH>();
     let (tiles, _) = tiles.as_chunks::<ROWS>();
+    let share = (BLOCK * WIDTH / LINE).div_ceil(sums.len());
     for start in (0..inner).step_by(BLOCK) {
         let block = start..inner.min(start + BLOCK);
+        let mut ahead = lines.get(block.end * WIDTH / LINE..).unwrap_or(&[]).chunks(share);
         for (tile, sums) in tiles.chunks_exact(inner).zip(sums.iter_mut()) {
             let (a, b) = (&tile[block.clone()], &panel[block.clone()]);
+            let ahead = ahead.next().unwrap_or(&[]);
             dispatch(
                 #[inline(always)]
-                || multiply(a, b, sums),
+                || multiply(a, b, ahead, sums),
             );
         }
     }
