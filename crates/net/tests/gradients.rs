@@ -3,7 +3,9 @@
 use untuned_net::arena::Layout;
 use untuned_net::cpu::Cpu;
 use untuned_net::device::Device;
-use untuned_net::models::{Feed, Gpt, GptShape, Lstm, LstmShape, Network, Noise, SCALARS, loss_of};
+use untuned_net::models::{
+    Feed, Gpt, GptShape, Lstm, LstmShape, Network, Noise, SCALARS, T5, T5Shape, loss_of,
+};
 use untuned_net::random::Site;
 
 /// Compares the gradient with central differences in every tensor: at its largest entry and at three others, and along a random
@@ -123,5 +125,29 @@ fn lstm() {
         let mut carry = vec![0.0; 2 * batch * widths];
         Site { seed: 9, site: 0, step: 0 }.fill_normal(&mut carry, 0.5);
         check(&device, &mut lstm, feed, NOISE, &carry);
+    }
+}
+
+/// Heads that together are wider than the stream, texts longer than a block of attention, distances beyond the last bucket, and
+/// texts shorter than the buffers.
+#[test]
+fn t5() {
+    let device = Cpu::new(Some(2)).unwrap();
+    let shape = T5Shape {
+        vocabulary: 11,
+        width: 8,
+        heads: 3,
+        head_width: 4,
+        feed_forward: 6,
+        layers: 2,
+        inputs: 5,
+        targets: 3,
+    };
+    for (inputs, targets, longest, layers) in [(5, 3, 0, 2), (3, 5, 9, 2), (150, 70, 0, 1)] {
+        let shape = T5Shape { inputs: inputs.max(longest), targets: targets.max(longest), layers, ..shape };
+        let mut t5 = T5::new(&device, shape, 3).unwrap();
+        let (inputs, targets) = (ids(2 * inputs, 11, 1), ids(2 * targets, 11, 2));
+        let feed = Feed { inputs: &inputs, targets: &targets, batch: 2 };
+        check(&device, &mut t5, feed, NOISE, &[]);
     }
 }

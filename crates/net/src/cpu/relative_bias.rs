@@ -44,3 +44,38 @@ pub fn backward<R: Real>(layer: &RelativeBias, d_out: &[R], d_table: &mut [R]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::View;
+
+    fn layer(bidirectional: bool) -> RelativeBias {
+        let table = View { offset: 0, rows: 32, columns: 1 };
+        RelativeBias { table, queries: 512, keys: 512, bidirectional, max_distance: 128 }
+    }
+
+    /// The first distances of the buckets that grow, from `8·2^(k/2)` for the encoder and `16·2^(3k/16)` for the decoder, rounded up.
+    const ENCODER: [usize; 7] = [12, 16, 23, 32, 46, 64, 91];
+    const DECODER: [usize; 15] = [19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113];
+
+    #[test]
+    fn buckets_begin_where_the_formula_says() {
+        for distance in 0..512_usize {
+            let grown = |exact: usize, starts: &[usize]| match distance < exact {
+                true => distance,
+                false => exact + starts.iter().filter(|&&start| start <= distance).count(),
+            };
+            let (encoder, decoder) = (grown(8, &ENCODER), grown(16, &DECODER));
+            let offset = distance as isize;
+            assert_eq!(bucket(&layer(true), -offset), encoder, "{distance} back");
+            assert_eq!(
+                bucket(&layer(true), offset),
+                encoder + if distance > 0 { 16 } else { 0 },
+                "{distance} on"
+            );
+            assert_eq!(bucket(&layer(false), -offset), decoder, "{distance} back in the decoder");
+            assert_eq!(bucket(&layer(false), offset), 0, "{distance} on in the decoder");
+        }
+    }
+}

@@ -35,72 +35,13 @@ impl GptShape {
     pub const PAPER: GptShape =
         GptShape { vocabulary: 65, context: 256, blocks: 6, width: 384, heads: 6, dropout: 0.2 };
 
-    /// Dropout at a place: 0 is the embedding; block `i` has 3i + 1 on the attention's weights, 3i + 2 on its branch and 3i + 3 on
-    /// the MLP's.
-    fn dropout(&self, place: usize, noise: Option<Noise>) -> Dropout {
-        Noise::dropout(noise, place, self.dropout, usize::MAX)
+    /// Its parameters, without a device.
+    pub fn layout(&self) -> Layout {
+        self.views().0
     }
-}
 
-const NORM: Norm = Norm::Layer { epsilon: 1e-5 };
-
-/// The parameters of a block.
-#[derive(Debug, Clone, Copy)]
-struct Block {
-    attention_norm: View,
-    qkv: Linear,
-    projection: Linear,
-    mlp_norm: View,
-    up: Linear,
-    down: Linear,
-}
-
-/// What the way back needs of a block.
-struct Saved<D: Device> {
-    attention_in: D::Buffer,
-    attention_statistics: D::Buffer,
-    qkv: D::Buffer,
-    logs: D::Buffer,
-    attended: D::Buffer,
-    /// The stream between attention and MLP.
-    middle: D::Buffer,
-    mlp_in: D::Buffer,
-    mlp_statistics: D::Buffer,
-    before: D::Buffer,
-    up: D::Buffer,
-    /// The stream after the block.
-    out: D::Buffer,
-}
-
-/// A GPT on a device.
-pub struct Gpt<D: Device> {
-    shape: GptShape,
-    layout: Layout,
-    token: View,
-    position: View,
-    blocks: Vec<Block>,
-    norm: View,
-    saved: Vec<Saved<D>>,
-    inputs: D::Ids,
-    targets: D::Ids,
-    /// The stream before the first block.
-    stream: D::Buffer,
-    /// A branch's output on its way into the stream; on the way back, the gradient of a branch.
-    branch: D::Buffer,
-    head_in: D::Buffer,
-    head_statistics: D::Buffer,
-    d_stream: D::Buffer,
-    d_narrow: D::Buffer,
-    d_wide: D::Buffer,
-}
-
-impl<D: Device> Gpt<D> {
-    /// With buffers for batches of up to `batch` windows.
-    ///
-    /// # Errors
-    /// When the device has too little memory.
-    pub fn new(device: &D, shape: GptShape, batch: usize) -> Result<Self, DeviceError> {
-        let GptShape { vocabulary, context, blocks, width, heads, .. } = shape;
+    fn views(&self) -> (Layout, Views) {
+        let GptShape { vocabulary, context, blocks, width, .. } = *self;
         let mut layout = Layout::default();
         let normal = Initial::Normal(0.02);
         // Projections into the stream: there are two a block, and their variances add up.
@@ -130,11 +71,86 @@ impl<D: Device> Gpt<D> {
             })
             .collect();
         let norm = layout.vector("norm", width, Initial::Constant(1.0));
+        (layout, Views { token, position, blocks, norm })
+    }
 
+    /// Dropout at a place: 0 is the embedding; block `i` has 3i + 1 on the attention's weights, 3i + 2 on its branch and 3i + 3 on
+    /// the MLP's.
+    fn dropout(&self, place: usize, noise: Option<Noise>) -> Dropout {
+        Noise::dropout(noise, place, self.dropout, usize::MAX)
+    }
+}
+
+const NORM: Norm = Norm::Layer { epsilon: 1e-5 };
+
+/// The parameters of a block.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    attention_norm: View,
+    qkv: Linear,
+    projection: Linear,
+    mlp_norm: View,
+    up: Linear,
+    down: Linear,
+}
+
+/// Where the parameters stand.
+struct Views {
+    token: View,
+    position: View,
+    blocks: Vec<Block>,
+    norm: View,
+}
+
+/// What the way back needs of a block.
+struct Saved<D: Device> {
+    attention_in: D::Buffer,
+    attention_statistics: D::Buffer,
+    qkv: D::Buffer,
+    logs: D::Buffer,
+    attended: D::Buffer,
+    /// The stream between attention and MLP.
+    middle: D::Buffer,
+    mlp_in: D::Buffer,
+    mlp_statistics: D::Buffer,
+    before: D::Buffer,
+    up: D::Buffer,
+    /// The stream after the block.
+    out: D::Buffer,
+}
+
+/// A GPT on a device.
+pub struct Gpt<D: Device> {
+    shape: GptShape,
+    layout: Layout,
+    views: Views,
+    saved: Vec<Saved<D>>,
+    inputs: D::Ids,
+    targets: D::Ids,
+    /// The stream before the first block.
+    stream: D::Buffer,
+    /// A branch's output on its way into the stream; on the way back, the gradient of a branch.
+    branch: D::Buffer,
+    head_in: D::Buffer,
+    head_statistics: D::Buffer,
+    d_stream: D::Buffer,
+    d_narrow: D::Buffer,
+    d_wide: D::Buffer,
+}
+
+impl<D: Device> Gpt<D> {
+    /// With buffers for batches of up to `batch` windows.
+    ///
+    /// # Errors
+    /// When the device has too little memory.
+    pub fn new(device: &D, shape: GptShape, batch: usize) -> Result<Self, DeviceError> {
+        let GptShape { context, width, heads, .. } = shape;
+        let (layout, views) = shape.views();
         let rows = batch * context;
         let buffer = |columns: usize| device.buffer(rows * columns, Kind::Activation);
         let statistics = |columns: usize| device.buffer(rows * columns, Kind::Statistic);
-        let saved = blocks
+        let saved = views
+            .blocks
             .iter()
             .map(|_| {
                 Ok(Saved {
@@ -155,10 +171,7 @@ impl<D: Device> Gpt<D> {
         Ok(Self {
             shape,
             layout,
-            token,
-            position,
-            blocks,
-            norm,
+            views,
             saved,
             inputs: device.ids(rows)?,
             targets: device.ids(rows)?,
@@ -174,8 +187,8 @@ impl<D: Device> Gpt<D> {
 
     fn embedding(&self, length: usize, noise: Option<Noise>) -> Embedding {
         Embedding {
-            table: self.token,
-            positions: Some((self.position, length)),
+            table: self.views.token,
+            positions: Some((self.views.position, length)),
             row_dropout: Dropout::NONE,
             dropout: self.shape.dropout(0, noise),
         }
@@ -198,7 +211,7 @@ impl<D: Device> Gpt<D> {
     }
 
     fn head(&self) -> Head {
-        Head { weight: self.token, bias: None, into: Write::Set }
+        Head { weight: self.views.token, bias: None, into: Write::Set }
     }
 
     /// Up to the input of the head, which is left in `head_in`.
@@ -206,10 +219,10 @@ impl<D: Device> Gpt<D> {
         let (rows, length) = (inputs.len(), inputs.len() / batch);
         device.set_ids(&mut self.inputs, inputs);
         device.embedding(&self.embedding(length, noise), rows, x, &self.inputs, &mut self.stream);
-        for index in 0..self.blocks.len() {
+        for index in 0..self.views.blocks.len() {
             let [on_weights, on_attention] = [1, 2].map(|place| self.shape.dropout(3 * index + place, noise));
             let (attention, heads) = self.attention(batch, length, on_weights);
-            let block = self.blocks[index];
+            let block = self.views.blocks[index];
             let (before, rest) = self.saved.split_at_mut(index);
             let saved = &mut rest[0];
             match before.last_mut() {
@@ -251,12 +264,12 @@ impl<D: Device> Gpt<D> {
             device.linear(&block.up, rows, x, &saved.mlp_in, &mut saved.up, Some(&mut saved.before));
             device.linear(&block.down, rows, x, &saved.up, &mut self.branch, None);
         }
-        let last = self.blocks.len() - 1;
+        let last = self.views.blocks.len() - 1;
         let dropout = self.shape.dropout(3 * last + 3, noise);
         let saved = &mut self.saved[last];
         let branch = Some((&self.branch, dropout, &mut saved.out));
         let (out, statistics) = (&mut self.head_in, &mut self.head_statistics);
-        device.add_norm(NORM, self.norm, rows, x, &saved.middle, branch, out, statistics);
+        device.add_norm(NORM, self.views.norm, rows, x, &saved.middle, branch, out, statistics);
     }
 
     /// From the gradient of the head's input, in `d_narrow`, to those of all parameters.
@@ -271,10 +284,10 @@ impl<D: Device> Gpt<D> {
     ) {
         let (length, width) = (rows / batch, self.shape.width);
         device.clear_buffer(rows * width, &mut self.d_stream);
-        let last = self.blocks.len() - 1;
+        let last = self.views.blocks.len() - 1;
         device.add_norm_backward(
             NORM,
-            self.norm,
+            self.views.norm,
             rows,
             x,
             &self.saved[last].out,
@@ -284,10 +297,10 @@ impl<D: Device> Gpt<D> {
             &mut self.d_stream,
             Some((&mut self.branch, self.shape.dropout(3 * last + 3, noise))),
         );
-        for index in (0..self.blocks.len()).rev() {
+        for index in (0..self.views.blocks.len()).rev() {
             let [on_weights, on_attention] = [1, 2].map(|place| self.shape.dropout(3 * index + place, noise));
             let (attention, heads) = self.attention(batch, length, on_weights);
-            let block = self.blocks[index];
+            let block = self.views.blocks[index];
             let (before, rest) = self.saved.split_at_mut(index);
             let saved = &mut rest[0];
             let (wide, narrow) = (&mut self.d_wide, &mut self.d_narrow);
@@ -372,8 +385,8 @@ where
         let rows = feed.inputs.len();
         self.forward(device, feed.inputs, feed.batch, noise, x);
         device.set_ids(&mut self.targets, feed.targets);
+        let head = self.head();
         let gradient = Some((&mut self.d_narrow, &mut *dx));
-        let head = Head { weight: self.token, bias: None, into: Write::Set };
         device.head(&head, rows, x, &self.head_in, &self.targets, scalars, 0, gradient);
         self.backward(device, rows, feed.batch, noise, x, dx);
     }

@@ -2,9 +2,11 @@
 
 mod gpt;
 mod lstm;
+mod t5;
 
 pub use gpt::{Gpt, GptShape};
 pub use lstm::{Lstm, LstmShape};
+pub use t5::{T5, T5Shape};
 
 use crate::arena::Layout;
 use crate::device::{Device, DeviceError, Dropout};
@@ -77,7 +79,12 @@ pub trait Network<D: Device>: Send {
     /// The parts of the loss alone, without randomness. The carry moves on.
     fn loss(&mut self, device: &D, feed: Feed<'_>, x: &D::Parameters, scalars: &mut D::Scalars);
 
-    /// The logits of what follows the last position of `inputs`, for sampling: one sequence, without randomness.
+    /// What an encoder reads before [`Network::next_logits`] is asked for the decoder's answer; it is forgotten at the next
+    /// gradient or loss. Networks without an encoder have no use for it.
+    fn set_source(&mut self, _device: &D, _source: &[u32], _x: &D::Parameters) {}
+
+    /// The logits of what follows the last position of `inputs`, for sampling: one sequence, without randomness. For T5, `inputs`
+    /// is what the decoder has said so far, at first nothing.
     ///
     /// # Errors
     /// When the device fails.
