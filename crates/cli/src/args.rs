@@ -15,6 +15,8 @@ use untuned_net::data::files;
 Examples:
   untuned reproduce                                         the paper's experiments, with a report
   untuned minimize quartic:l1=1000 --rule inexact-polyak --steps 10000
+  untuned train experiments/gpt.toml                        a small GPT on the generated corpus
+  untuned sample untuned-runs/gpt-quick-inexact-polyak-s1   text from it
   untuned rules                                             every rule with its formula
   untuned data                                              the data files, and which of them are here
 
@@ -30,6 +32,8 @@ pub struct Args {
 pub enum Command {
     Reproduce(Reproduce),
     Minimize(Minimize),
+    Train(Train),
+    Sample(Sample),
     Report(Report),
     /// List the rules: formula, parameters with defaults, reference
     Rules(List),
@@ -120,6 +124,78 @@ pub enum Averaging {
     Uniform,
     /// Polynomial decay with γ = 8, as the authors of DoG ask for
     Polynomial,
+}
+
+/// Train a network as an experiment's file says
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  untuned train experiments/gpt.toml                              a minute on two cores, on the generated corpus
+  untuned train experiments/gpt.toml --data my-text.txt --steps 5000 --out runs/mine
+  untuned train experiments/lstm.toml --rule clipped-gd:lr=30,threshold=0.25 --set batch=20
+  untuned train experiments/gpt.toml --out runs/mine --resume     goes on where a run was stopped or killed
+
+Ctrl-C saves a checkpoint and says how to go on. Every number of threads gives the same bits.")]
+pub struct Train {
+    /// The experiment, like experiments/gpt.toml
+    #[arg(value_name = "EXPERIMENT.toml")]
+    pub experiment: PathBuf,
+    /// Which table [scale.NAME] of the experiment to take [default: quick]
+    #[arg(long, value_name = "NAME")]
+    pub scale: Option<String>,
+    /// The rule, like inexact-polyak or clipped-gd:lr=0.1,threshold=10
+    #[arg(long)]
+    pub rule: Option<String>,
+    /// T, the number of steps
+    #[arg(long, value_name = "T")]
+    pub steps: Option<u64>,
+    /// What all randomness comes from
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+    /// Where to compute: cpu or auto
+    #[arg(long, value_name = "D")]
+    pub device: Option<String>,
+    /// A text file or a folder with data [default: $UNTUNED_DATA, else the generated corpus]
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// The run's folder, new or empty [default: untuned-runs/NAME-SCALE-RULE-sSEED]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Go on with the run in the folder; without a checkpoint in it, from the beginning
+    #[arg(long)]
+    pub resume: bool,
+    /// Override any key of the experiment, like batch=16 or shape.width=64; can be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Threads that compute [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
+
+/// Write text with a trained network
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  untuned sample untuned-runs/gpt-quick-inexact-polyak-s1 --prompt \"ba\" --length 300")]
+pub struct Sample {
+    /// The folder of a run of `untuned train`
+    #[arg(value_name = "RUN")]
+    pub run: PathBuf,
+    /// What the text begins with; without one, the beginning of a line
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub prompt: String,
+    /// How many characters (GPT) or words (LSTM) to add
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub length: usize,
+    /// 0 takes the likeliest, 1 draws by the network's own probabilities
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    pub temperature: f64,
+    /// What the draws come from
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// Threads that compute [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
 }
 
 /// Make the figures and the page again from what `reproduce` wrote

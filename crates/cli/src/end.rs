@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use untuned_lab::train::TrainError;
+
 use crate::output;
 
 /// Why a command did not end with exit code 0.
@@ -44,6 +46,11 @@ impl End {
     /// A wrong request.
     pub fn request(error: impl Into<anyhow::Error>) -> End {
         End::Request(error.into())
+    }
+
+    /// A run that could not begin or go on.
+    pub fn train(error: TrainError) -> End {
+        if error.is_request() { End::Request(error.into()) } else { End::System(error.into()) }
     }
 
     /// An input or output error while doing `what`: a path that cannot be used is the request's fault, a full disk

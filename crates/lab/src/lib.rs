@@ -4,3 +4,4 @@ pub mod figure;
 pub mod report;
 pub mod synthetic;
 pub mod trace;
+pub mod train;

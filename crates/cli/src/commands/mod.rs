@@ -7,6 +7,8 @@ mod data;
 mod list;
 mod minimize;
 mod reproduce;
+mod sample;
+mod train;
 
 /// Runs a command.
 pub fn run(command: Command) -> Result<(), End> {
@@ -14,6 +16,8 @@ pub fn run(command: Command) -> Result<(), End> {
         Command::Reproduce(args) => reproduce::reproduce(&args),
         Command::Report(args) => reproduce::report(&args),
         Command::Minimize(args) => minimize::run(&args),
+        Command::Train(args) => train::run(&args),
+        Command::Sample(args) => sample::run(&args),
         Command::Rules(args) => list::rules(&args),
         Command::Problems(args) => list::problems(&args),
         Command::Data(args) => data::run(&args),

@@ -4,6 +4,7 @@ mod data;
 mod minimize;
 mod reproduce;
 mod rules;
+mod train;
 
 use std::process::{Command, Output};
 

@@ -1,0 +1,205 @@
+//! `untuned train`.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use toml::Value;
+use untuned_lab::train::checkpoint::Evaluation;
+use untuned_lab::train::run::{Beginning, Stepped};
+use untuned_lab::train::{Ended, Outcome, Overrides, Summary, TrainError, Watch, folder, train};
+
+use crate::args::Train;
+use crate::end::End;
+use crate::{interrupt, output};
+
+/// The numbers beside the bar change this often.
+const REFRESH: Duration = Duration::from_millis(100);
+
+pub fn run(args: &Train) -> Result<(), End> {
+    let overrides = overrides(args)?;
+    let opened = folder::open(&args.experiment, &overrides, args.out.as_deref(), args.resume);
+    let opened = opened.map_err(End::train)?;
+    let mut progress = Progress::new();
+    let ended = train(&opened, args.threads.map(usize::from), &mut progress);
+    progress.bar.finish_and_clear();
+    let ended = ended.map_err(|error| failed(error, &opened.folder))?;
+    report(args, &opened.folder, &ended)
+}
+
+fn overrides(args: &Train) -> Result<Overrides, End> {
+    let data = std::env::var("UNTUNED_DATA").ok().filter(|data| !data.is_empty());
+    let mut overrides = Overrides { scale: args.scale.clone(), default_data: data, ..Overrides::default() };
+    for text in &args.set {
+        overrides.set(text).map_err(End::request)?;
+    }
+    let whole = |key: &str, value: u64| match i64::try_from(value) {
+        Ok(value) => Ok(Value::Integer(value)),
+        Err(_) => Err(End::Request(anyhow::anyhow!("--{key} {value}: give at most {}", i64::MAX))),
+    };
+    let text = |value: &str| Value::String(value.into());
+    let typed = [
+        ("rule", args.rule.as_deref().map(text)),
+        ("steps", args.steps.map(|steps| whole("steps", steps)).transpose()?),
+        ("seed", args.seed.map(|seed| whole("seed", seed)).transpose()?),
+        ("device", args.device.as_deref().map(text)),
+        ("data", args.data.as_ref().map(|data| text(&data.to_string_lossy()))),
+    ];
+    let typed = typed.into_iter().filter_map(|(key, value)| Some((key.to_string(), value?)));
+    overrides.values.extend(typed);
+    Ok(overrides)
+}
+
+/// An error in the middle of a run leaves its last checkpoint.
+fn failed(error: TrainError, folder: &Path) -> End {
+    if !error.is_request() && folder.join(folder::CHECKPOINT).is_dir() {
+        output::say(&format!("the last checkpoint in {} is intact; add --resume to go on", folder.display()));
+    }
+    End::train(error)
+}
+
+/// Says how a run ended; the exit code follows from it.
+fn report(args: &Train, folder: &Path, ended: &Ended) -> Result<(), End> {
+    let shown = folder.display();
+    if let Some(summary) = &ended.summary {
+        output::print(&words(summary, ended, folder))?;
+    }
+    match &ended.outcome {
+        Outcome::Interrupted { step } => {
+            let experiment = args.experiment.display();
+            output::say(&format!(
+                "saved at step {step}; go on with `untuned train {experiment} --out {shown} --resume`"
+            ));
+            Err(End::Interrupted)
+        }
+        Outcome::Refused { step, reason } => {
+            output::say(&format!("error: the run was ended at step {step} after refused steps ({reason})"));
+            Err(End::Run)
+        }
+        Outcome::Finished | Outcome::Already => match &ended.summary {
+            Some(summary) if summary.diverged => {
+                output::say(
+                    "error: the run diverged: a loss was not finite, or the last losses are above the first",
+                );
+                Err(End::Run)
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
+fn words(summary: &Summary, ended: &Ended, folder: &Path) -> String {
+    let shown = |loss: Option<f64>| loss.map_or("not finite".to_string(), |loss| format!("{loss:.4}"));
+    let Summary { rule, steps, seed, seconds, .. } = summary;
+    let mut text = String::new();
+    if ended.outcome == Outcome::Already {
+        let _ = writeln!(text, "This run has ended before; name a new folder with --out for another.");
+    }
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{rule}, {steps} steps, seed {seed}, {seconds:.0} s");
+    let _ = writeln!(text, "  train loss       {}", shown(summary.final_train_loss));
+    let _ = writeln!(
+        text,
+        "  validation loss  {} (best {})",
+        shown(summary.final_validation_loss),
+        shown(summary.best_validation_loss)
+    );
+    let _ = writeln!(text, "  test loss        {}", shown(summary.final_test_loss));
+    if let Some(best) = ended.best_loss {
+        let above =
+            summary.final_test_loss.map_or(String::new(), |loss| format!(", {:.4} below", loss - best));
+        let _ = writeln!(text, "  best possible    {best:.4}{above}");
+    }
+    if ended.refusals > 0 {
+        let _ = writeln!(text, "  refused steps    {}", ended.refusals);
+    }
+    let _ = writeln!(text, "{}", folder.display());
+    text
+}
+
+/// A bar on a terminal, a line per evaluation elsewhere.
+struct Progress {
+    bar: ProgressBar,
+    seen: bool,
+    steps: u64,
+    done: u64,
+    began: Instant,
+    refreshed: Instant,
+    tokens: u64,
+    last: Option<Stepped>,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        let now = Instant::now();
+        let (seen, bar) = (output::progress_is_seen(), ProgressBar::hidden());
+        Progress { bar, seen, steps: 0, done: 0, began: now, refreshed: now, tokens: 0, last: None }
+    }
+
+    /// Loss, step size, speed and the time left.
+    fn numbers(&self) -> String {
+        let Some(last) = self.last else { return String::new() };
+        let elapsed = self.began.elapsed().as_secs_f64().max(1e-9);
+        let made = last.step + 1 - self.done;
+        let left = elapsed / made as f64 * (self.steps - last.step - 1) as f64;
+        let size = last.size.map_or("refused".to_string(), |size| format!("{size:.3e}"));
+        let speed = self.tokens as f64 / elapsed;
+        format!("loss {:.4}, step size {size}, {speed:.0} tokens/s, {left:.0} s left", last.loss)
+    }
+
+    fn say(&self, text: &str) {
+        self.bar.suspend(|| output::say(text));
+    }
+}
+
+impl Watch for Progress {
+    fn begins(&mut self, beginning: &Beginning<'_>) {
+        let Beginning { data, parameters, steps, done, threads } = beginning;
+        self.say(&format!(
+            "{parameters} parameters, {steps} steps, {threads} threads; {}{}",
+            data.what,
+            data.train_ids.map_or(String::new(), |ids| format!(", {ids} ids to train on"))
+        ));
+        if let Some((entropy, best)) = data.entropy.zip(data.best_loss) {
+            self.say(&format!("entropy {entropy:.4} nats; the best possible loss is {best:.4}"));
+        }
+        if *done > 0 {
+            self.say(&format!("going on at step {done}"));
+        }
+        (self.steps, self.done, self.began) = (*steps, *done, Instant::now());
+        if self.seen {
+            let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            self.bar = ProgressBar::new(*steps).with_style(style).with_position(*done);
+        }
+    }
+
+    fn stepped(&mut self, stepped: &Stepped) {
+        self.tokens += stepped.tokens as u64;
+        self.last = Some(*stepped);
+        if self.seen && self.refreshed.elapsed() >= REFRESH {
+            self.refreshed = Instant::now();
+            self.bar.set_message(self.numbers());
+            self.bar.set_position(stepped.step + 1);
+        }
+    }
+
+    fn evaluated(&mut self, evaluation: &Evaluation) {
+        let Evaluation { step, validation, test } = evaluation;
+        let shown = |loss: &Option<f64>| loss.map_or("not finite".to_string(), |loss| format!("{loss:.4}"));
+        let numbers = if self.seen { String::new() } else { self.numbers() };
+        let comma = if numbers.is_empty() { "" } else { "; " };
+        let steps = self.steps;
+        let (validation, test) = (shown(validation), shown(test));
+        self.say(&format!("step {step}/{steps}: validation {validation}, test {test}{comma}{numbers}"));
+    }
+
+    fn note(&mut self, text: &str) {
+        self.say(&format!("note: {text}"));
+    }
+
+    fn stop(&self) -> bool {
+        interrupt::asked()
+    }
+}

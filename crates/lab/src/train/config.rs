@@ -1,0 +1,658 @@
+//! An experiment's file and what overrides it, resolved to one flat configuration.
+//!
+//! The keys at the top of the file hold for every scale, those of `[scale.NAME]` override them, and what was typed overrides both.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+use untuned::rules::RuleSpec;
+
+/// The scale that is taken when none is named.
+const DEFAULT_SCALE: &str = "quick";
+/// The word that stands for the generated corpus.
+pub const GENERATED: &str = "generated";
+/// More steps than this do not fit the counter of the random numbers.
+const MOST_STEPS: u64 = u32::MAX as u64;
+/// A batch beyond this is a slip of the finger.
+const LARGEST_BATCH: usize = 1 << 20;
+
+const KEYS: &[&str] = &[
+    "name",
+    "scale",
+    "model",
+    "preset",
+    "rule",
+    "steps",
+    "epochs",
+    "seed",
+    "batch",
+    "data",
+    "device",
+    "evaluate_every",
+    "evaluate_tokens",
+    "checkpoint_every",
+    "keep_best",
+    "max_refusals",
+    "shape",
+    "optimizer",
+];
+const OPTIMIZER_KEYS: &[&str] = &["weight_decay"];
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is not TOML, or a key has the wrong type.
+    #[error("{origin}: {reason}")]
+    Toml {
+        /// The file, or the option.
+        origin: String,
+        /// What the parser said.
+        reason: String,
+    },
+    /// A key that does not exist.
+    #[error("{origin}: unknown key `{key}`{hint} (known: {known})")]
+    UnknownKey {
+        /// The file, or the option.
+        origin: String,
+        /// The key.
+        key: String,
+        /// The nearest known one, as words.
+        hint: String,
+        /// All known ones.
+        known: String,
+    },
+    /// A scale that the file does not have.
+    #[error("{origin} has no scale `{scale}` (it has: {known})")]
+    UnknownScale {
+        /// The file.
+        origin: String,
+        /// What was asked for.
+        scale: String,
+        /// What it has.
+        known: String,
+    },
+    /// A value that makes no sense.
+    #[error("{key} is {value}; {remedy}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What to write.
+        remedy: String,
+    },
+    /// `--set` without an equals sign.
+    #[error("--set {given}: write --set key=value, such as --set batch=16 or --set shape.width=64")]
+    NoValue {
+        /// What was typed.
+        given: String,
+    },
+    /// An option that contradicts the run that is to go on.
+    #[error(
+        "{key} is {saved} in {folder} and {given} in this request; leave it out to go on, or name a new folder with --out",
+        folder = folder.display()
+    )]
+    Contradiction {
+        /// The key.
+        key: String,
+        /// The run's value.
+        saved: String,
+        /// The request's.
+        given: String,
+        /// The run's folder.
+        folder: PathBuf,
+    },
+}
+
+/// Which network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Model {
+    /// Nano-GPT on characters.
+    Gpt,
+    /// AWD-LSTM on words.
+    Lstm,
+    /// T5 on pieces of words.
+    T5,
+}
+
+impl Model {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Model::Gpt => "gpt",
+            Model::Lstm => "lstm",
+            Model::T5 => "t5",
+        }
+    }
+}
+
+/// How large a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preset {
+    /// For tests and a first look.
+    Tiny,
+    /// For a laptop.
+    Small,
+    /// The paper's.
+    Paper,
+}
+
+/// Whether the best weights are kept beside the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeepBest {
+    /// No.
+    #[default]
+    None,
+    /// Those with the lowest validation loss.
+    Validation,
+}
+
+/// What surrounds the rule in an update.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Optimizer {
+    /// `x ← x·(1 − η·weight_decay) − η·g`.
+    pub weight_decay: f64,
+}
+
+/// A run, resolved: every key has its value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The experiment's name: that of its file, unless it says another.
+    pub name: String,
+    /// The scale that was taken.
+    pub scale: String,
+    /// The network.
+    pub model: Model,
+    /// Its size.
+    pub preset: Preset,
+    /// The rule.
+    pub rule: RuleSpec,
+    /// The number of steps; or else `epochs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
+    /// The number of epochs, for the LSTM; or else `steps`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<u32>,
+    /// What all randomness of the run comes from.
+    pub seed: u64,
+    /// Windows, columns or documents side by side.
+    pub batch: usize,
+    /// `generated`, or a file or folder.
+    pub data: String,
+    /// Where to compute.
+    pub device: String,
+    /// Steps from one evaluation to the next.
+    pub evaluate_every: u64,
+    /// At most so many ids of each split are evaluated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evaluate_tokens: Option<usize>,
+    /// Steps from one checkpoint to the next.
+    pub checkpoint_every: u64,
+    /// Whether the best weights are kept.
+    #[serde(default)]
+    pub keep_best: KeepBest,
+    /// So many refused steps in a row end the run.
+    pub max_refusals: u32,
+    /// Sizes that differ from the preset's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shape: BTreeMap<String, Value>,
+    /// What surrounds the rule.
+    #[serde(default)]
+    pub optimizer: Optimizer,
+}
+
+/// What was typed beside the experiment's file.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// `--scale`.
+    pub scale: Option<String>,
+    /// Keys, dotted where they stand in a table, and values; later ones win.
+    pub values: Vec<(String, Value)>,
+    /// Where the data is when neither the file nor `values` says so.
+    pub default_data: Option<String>,
+}
+
+impl Overrides {
+    /// Adds one `key=value` of `--set`. The value is TOML; what is not is taken as a string.
+    ///
+    /// # Errors
+    /// When there is no equals sign.
+    pub fn set(&mut self, text: &str) -> Result<(), ConfigError> {
+        let (key, value) =
+            text.split_once('=').ok_or_else(|| ConfigError::NoValue { given: text.to_string() })?;
+        let value = value.trim();
+        let parsed = toml::from_str::<Table>(&format!("value = {value}"));
+        // More than one key means that the value held a new line: then it is a string.
+        let parsed = parsed.ok().filter(|t| t.len() == 1).and_then(|mut t| t.remove("value"));
+        self.values.push((key.trim().to_string(), parsed.unwrap_or_else(|| Value::String(value.into()))));
+        Ok(())
+    }
+}
+
+impl Config {
+    /// Reads an experiment's file and resolves it.
+    ///
+    /// # Errors
+    /// Names the file, the key and what to write instead.
+    pub fn read(path: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
+        let bytes = fs::read(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
+        let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        let text = String::from_utf8(bytes).map_err(|error| ConfigError::Toml {
+            origin: path.display().to_string(),
+            reason: format!("not UTF-8 text: {}", error.utf8_error()),
+        })?;
+        Config::resolve(&text, &path.display().to_string(), &name, overrides)
+    }
+
+    /// Resolves an experiment's text; `origin` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn resolve(
+        text: &str,
+        origin: &str,
+        name: &str,
+        overrides: &Overrides,
+    ) -> Result<Config, ConfigError> {
+        let mut table = parse(text, origin)?;
+        let scale = take_scale(&mut table, origin, overrides.scale.as_deref())?;
+        check_keys(&table, origin)?;
+        let mut resolved = defaults(name);
+        merge(&mut resolved, table);
+        if let Some((name, scale)) = scale {
+            let origin = format!("{origin}, [scale.{name}]");
+            check_keys(&scale, &origin)?;
+            merge(&mut resolved, scale);
+            resolved.insert("scale".into(), Value::String(name));
+        }
+        for (key, value) in &overrides.values {
+            let given = dotted(key, value.clone());
+            check_keys(&given, "--set")?;
+            merge(&mut resolved, given);
+        }
+        if !resolved.contains_key("data") {
+            let data = overrides.default_data.clone().unwrap_or_else(|| GENERATED.into());
+            resolved.insert("data".into(), Value::String(data));
+        }
+        let mut config = from_table(resolved, origin)?;
+        config.check()?;
+        if config.device == "auto" {
+            config.device = "cpu".into();
+        }
+        config.data = absolute(&config.data);
+        Ok(config)
+    }
+
+    /// Reads what [`Config::to_toml`] wrote into a run's folder.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn read_resolved(path: &Path) -> Result<Config, ConfigError> {
+        let origin = path.display().to_string();
+        let bytes = fs::read(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
+        let table = parse(&String::from_utf8_lossy(&bytes), &origin)?;
+        check_keys(&table, &origin)?;
+        let config = from_table(table, &origin)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The configuration as TOML.
+    pub fn to_toml(&self) -> String {
+        // Cannot fail: there is nothing in a configuration that TOML does not know. `check` bounds the seed.
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// The keys that were typed and differ from those of the run in `folder`.
+    ///
+    /// # Errors
+    /// Names the first one, with both values.
+    pub fn check_against(&self, saved: &Config, typed: &[&str], folder: &Path) -> Result<(), ConfigError> {
+        let (ours, theirs) = (flat(self), flat(saved));
+        for key in ours.keys().chain(theirs.keys()).filter(|key| typed.contains(&key.as_str())) {
+            let shown = |of: &BTreeMap<String, Value>| of.get(key).map_or("not set".into(), Value::to_string);
+            let (given, saved) = (shown(&ours), shown(&theirs));
+            if given != saved {
+                let (key, folder) = (key.clone(), folder.into());
+                return Err(ConfigError::Contradiction { key, saved, given, folder });
+            }
+        }
+        Ok(())
+    }
+
+    /// The keys whose values differ, with ours and theirs.
+    pub fn differences(&self, other: &Config) -> Vec<(String, String, String)> {
+        let (ours, theirs) = (flat(self), flat(other));
+        let keys: std::collections::BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
+        let shown = |of: &BTreeMap<String, Value>, key: &String| {
+            of.get(key).map_or("not set".to_string(), Value::to_string)
+        };
+        let all = keys.into_iter().map(|key| (key.clone(), shown(&ours, key), shown(&theirs, key)));
+        all.filter(|(_, a, b)| a != b).collect()
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |key, value: &dyn std::fmt::Display, remedy: &str| {
+            Err(ConfigError::Value { key, value: value.to_string(), remedy: remedy.into() })
+        };
+        match (self.steps, self.epochs) {
+            (None, None) => return wrong("steps", &"not set", "give steps, or epochs for the LSTM"),
+            (Some(steps), Some(_)) => {
+                return wrong("steps", &steps, "and epochs is set too: give one of them");
+            }
+            (Some(steps), _) if steps > MOST_STEPS => {
+                return wrong("steps", &steps, "give at most 4294967295");
+            }
+            (_, Some(0)) => return wrong("epochs", &0, "give at least 1"),
+            (_, Some(epochs)) if self.model != Model::Lstm => {
+                return wrong("epochs", &epochs, "only the LSTM reads its text in epochs: give steps");
+            }
+            _ => {}
+        }
+        if i64::try_from(self.seed).is_err() {
+            return wrong("seed", &self.seed, "give at most 9223372036854775807");
+        }
+        if !(1..=LARGEST_BATCH).contains(&self.batch) {
+            return wrong("batch", &self.batch, "give a number from 1 to 1048576");
+        }
+        for (key, value) in
+            [("evaluate_every", self.evaluate_every), ("checkpoint_every", self.checkpoint_every)]
+        {
+            if value == 0 {
+                return wrong(key, &0, "give a number of steps, at least 1");
+            }
+        }
+        if self.max_refusals == 0 {
+            return wrong("max_refusals", &0, "give at least 1");
+        }
+        if self.evaluate_tokens.is_some_and(|tokens| tokens < 2) {
+            return wrong("evaluate_tokens", &self.evaluate_tokens.unwrap_or(0), "give at least 2");
+        }
+        let decay = self.optimizer.weight_decay;
+        if !(decay.is_finite() && decay >= 0.0) {
+            return wrong("optimizer.weight_decay", &decay, "give a number of at least 0");
+        }
+        if self.name.is_empty() || self.name.contains(['/', '\\', '\0']) {
+            return wrong("name", &format!("{:?}", self.name), "give a name that can be part of a folder's");
+        }
+        match self.device.as_str() {
+            "cpu" | "auto" => Ok(()),
+            cuda if cuda == "cuda" || cuda.starts_with("cuda:") => {
+                wrong("device", &cuda, "this build has no CUDA device; give cpu or auto")
+            }
+            other => wrong("device", &other, "give cpu or auto"),
+        }
+    }
+}
+
+fn defaults(name: &str) -> Table {
+    let mut table = Table::new();
+    let text = |value: &str| Value::String(value.into());
+    for (key, value) in [
+        ("name", text(name)),
+        ("scale", text(DEFAULT_SCALE)),
+        ("preset", text("tiny")),
+        ("rule", text("inexact-polyak")),
+        ("seed", Value::Integer(1)),
+        ("batch", Value::Integer(8)),
+        ("device", text("auto")),
+        ("evaluate_every", Value::Integer(100)),
+        ("checkpoint_every", Value::Integer(500)),
+        ("max_refusals", Value::Integer(10)),
+    ] {
+        table.insert(key.into(), value);
+    }
+    table
+}
+
+fn parse(text: &str, origin: &str) -> Result<Table, ConfigError> {
+    toml::from_str(text).map_err(|error| ConfigError::Toml {
+        origin: origin.into(),
+        reason: error.to_string().trim_end().to_string(),
+    })
+}
+
+fn from_table(table: Table, origin: &str) -> Result<Config, ConfigError> {
+    Config::deserialize(Value::Table(table)).map_err(|error| ConfigError::Toml {
+        origin: origin.into(),
+        reason: error.to_string().trim_end().replace('\n', " "),
+    })
+}
+
+/// Takes the table of the wanted scale out of an experiment's file, with its name.
+fn take_scale(
+    table: &mut Table,
+    origin: &str,
+    wanted: Option<&str>,
+) -> Result<Option<(String, Table)>, ConfigError> {
+    let mut scales = match table.remove("scale") {
+        None => Table::new(),
+        Some(Value::Table(scales)) => scales,
+        Some(other) => {
+            let reason = format!("scale is {other}; write tables [scale.quick], [scale.paper]");
+            return Err(ConfigError::Toml { origin: origin.into(), reason });
+        }
+    };
+    if scales.is_empty() && wanted.is_none() {
+        return Ok(None);
+    }
+    let scale = wanted.unwrap_or(DEFAULT_SCALE).to_string();
+    let known = scales.keys().cloned().collect::<Vec<_>>().join(", ");
+    match scales.remove(&scale) {
+        Some(Value::Table(values)) => Ok(Some((scale, values))),
+        Some(other) => {
+            let reason = format!("scale.{scale} is {other}; write a table [scale.{scale}]");
+            Err(ConfigError::Toml { origin: origin.into(), reason })
+        }
+        None => {
+            let known = if known.is_empty() { "none".into() } else { known };
+            Err(ConfigError::UnknownScale { origin: origin.into(), scale, known })
+        }
+    }
+}
+
+/// Refuses keys that do not exist. Those of `[shape]` are the network's own and checked with it.
+fn check_keys(table: &Table, origin: &str) -> Result<(), ConfigError> {
+    for key in table.keys() {
+        known_key(key, "", KEYS, origin)?;
+    }
+    if let Some(Value::Table(optimizer)) = table.get("optimizer") {
+        for key in optimizer.keys() {
+            known_key(key, "optimizer.", OPTIMIZER_KEYS, origin)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a key that is not among the known ones, and names the nearest.
+pub(crate) fn known_key(key: &str, prefix: &str, known: &[&str], origin: &str) -> Result<(), ConfigError> {
+    if known.contains(&key) {
+        return Ok(());
+    }
+    // A long key is no slip of the finger, and the distance takes time.
+    let near =
+        known.iter().map(|k| (strsim::damerau_levenshtein(key, k), k)).min().filter(|_| key.len() <= 80);
+    let hint = match near {
+        Some((distance, name)) if distance <= 2.max(name.len() / 3) => {
+            format!(", did you mean `{prefix}{name}`?")
+        }
+        _ => String::new(),
+    };
+    let known = known.iter().map(|k| format!("{prefix}{k}")).collect::<Vec<_>>().join(", ");
+    Err(ConfigError::UnknownKey { origin: origin.into(), key: format!("{prefix}{key}"), hint, known })
+}
+
+/// Overrides `base`, tables key by key. `steps` and `epochs` replace each other.
+fn merge(base: &mut Table, over: Table) {
+    let both = over.contains_key("steps") && over.contains_key("epochs");
+    for (key, value) in over {
+        match key.as_str() {
+            "steps" if !both => drop(base.remove("epochs")),
+            "epochs" if !both => drop(base.remove("steps")),
+            _ => {}
+        }
+        match (base.get_mut(&key), value) {
+            (Some(Value::Table(inner)), Value::Table(over)) => merge(inner, over),
+            (_, value) => drop(base.insert(key, value)),
+        }
+    }
+}
+
+/// `a.b = value` as a table.
+fn dotted(key: &str, value: Value) -> Table {
+    let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
+    let value = match rest {
+        Some(rest) => Value::Table(dotted(rest, value)),
+        None => value,
+    };
+    Table::from_iter([(first.to_string(), value)])
+}
+
+/// The values by dotted key.
+fn flat(config: &Config) -> BTreeMap<String, Value> {
+    fn add(table: Table, prefix: &str, out: &mut BTreeMap<String, Value>) {
+        for (key, value) in table {
+            match value {
+                Value::Table(inner) => add(inner, &format!("{prefix}{key}."), out),
+                value => drop(out.insert(format!("{prefix}{key}"), value)),
+            }
+        }
+    }
+    let mut out = BTreeMap::new();
+    add(Table::try_from(config).unwrap_or_default(), "", &mut out);
+    out
+}
+
+/// A path that holds from any folder; the word for the generated corpus stays.
+fn absolute(data: &str) -> String {
+    match std::path::absolute(data) {
+        Ok(path) if data != GENERATED => path.to_string_lossy().into_owned(),
+        _ => data.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &str = "model = \"gpt\"\nbatch = 4\n[optimizer]\nweight_decay = 0.5\n\
+        [scale.quick]\nsteps = 10\n[scale.quick.shape]\nwidth = 32\n[scale.paper]\nsteps = 20\nbatch = 64\n";
+
+    fn overrides(scale: Option<&str>, set: &[&str]) -> Overrides {
+        let mut overrides = Overrides { scale: scale.map(String::from), ..Overrides::default() };
+        for text in set {
+            overrides.set(text).unwrap();
+        }
+        overrides
+    }
+
+    fn resolve(text: &str, scale: Option<&str>, set: &[&str]) -> Result<Config, String> {
+        Config::resolve(text, "x.toml", "x", &overrides(scale, set)).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn layers_override_each_other() {
+        let quick = resolve(TEXT, None, &[]).unwrap();
+        assert_eq!((quick.steps, quick.batch, &quick.scale[..]), (Some(10), 4, "quick"));
+        assert_eq!(quick.shape["width"], Value::Integer(32));
+        assert_eq!(
+            (quick.optimizer.weight_decay, &quick.device[..], &quick.data[..]),
+            (0.5, "cpu", GENERATED)
+        );
+        let paper = resolve(TEXT, Some("paper"), &["optimizer.weight_decay=0", "rule=gd:lr=0.1"]).unwrap();
+        assert_eq!((paper.steps, paper.batch, paper.optimizer.weight_decay), (Some(20), 64, 0.0));
+        assert_eq!((paper.rule.to_string().as_str(), paper.shape.is_empty()), ("gd:lr=0.1", true));
+        let lstm = resolve(TEXT, None, &["model=lstm", "epochs=3"]).unwrap();
+        assert_eq!((lstm.steps, lstm.epochs), (None, Some(3)), "epochs replace steps");
+    }
+
+    #[test]
+    fn the_resolved_copy_reads_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        for config in [
+            resolve(TEXT, None, &["evaluate_tokens=100", "keep_best=validation"]).unwrap(),
+            resolve(TEXT, Some("paper"), &["rule=clipped-gd:lr=0.1,threshold=inf", "data=a/b.txt"]).unwrap(),
+        ] {
+            fs::write(&path, config.to_toml()).unwrap();
+            assert_eq!(Config::read_resolved(&path).unwrap(), config);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named_with_a_remedy() {
+        for (text, scale, set, words) in [
+            (TEXT, None, &["bacth=3"][..], &["`bacth`", "did you mean `batch`"][..]),
+            (TEXT, None, &["optimizer.decay=3"], &["`optimizer.decay`", "optimizer.weight_decay"]),
+            (TEXT, None, &["batch=0"], &["batch is 0", "from 1"]),
+            (TEXT, None, &["batch=many"], &["many", "batch"]),
+            (TEXT, None, &["batch=-1"], &["batch"]),
+            (TEXT, None, &["epochs=2"], &["epochs is 2", "give steps"]),
+            (TEXT, None, &["device=cuda:0"], &["cuda:0", "no CUDA device"]),
+            (TEXT, None, &["device=tpu"], &["tpu", "give cpu"]),
+            (TEXT, None, &["rule=polyac"], &["polyac", "polyak"]),
+            (TEXT, None, &["preset=huge"], &["huge", "tiny"]),
+            (TEXT, Some("papr"), &[], &["papr", "paper, quick"]),
+            ("model = \"gpt\"", Some("quick"), &[], &["quick", "none"]),
+            ("model = \"gpt\"", None, &[], &["steps is not set"]),
+            ("steps = 3", None, &[], &["model"]),
+            ("modle = \"gpt\"", None, &[], &["modle", "did you mean `model`"]),
+            ("model = \"gpt\"\nsteps = 3\nepochs = 2", None, &[], &["one of them"]),
+            ("model = ", None, &[], &["x.toml", "line 1"]),
+            ("scale = 3", None, &[], &["[scale.quick]"]),
+            ("scale.quick = 3", None, &[], &["[scale.quick]"]),
+        ] {
+            let error = resolve(text, scale, set).unwrap_err();
+            assert!(words.iter().all(|w| error.contains(w)), "{words:?} in {error}");
+        }
+        assert!(Overrides::default().set("batch").unwrap_err().to_string().contains("--set key=value"));
+    }
+
+    #[test]
+    fn contradictions_name_both_values() {
+        let (saved, asked) = (resolve(TEXT, None, &[]).unwrap(), resolve(TEXT, None, &["seed=2"]).unwrap());
+        let error = asked.check_against(&saved, &["seed"], Path::new("runs/a")).unwrap_err().to_string();
+        assert!(error.contains("seed is 1 in runs/a and 2 in this request"), "{error}");
+        assert!(asked.check_against(&saved, &["batch"], Path::new("runs/a")).is_ok());
+        assert_eq!(asked.differences(&saved), [("seed".into(), "2".into(), "1".into())]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_configuration_or_an_error(text in any::<String>(), set in any::<String>()) {
+            let mut given = Overrides::default();
+            let _ = given.set(&set);
+            let _ = Config::resolve(&text, "x.toml", "x", &given);
+            let _ = Config::resolve(TEXT, "x.toml", "x", &given);
+        }
+
+        #[test]
+        fn any_value_of_any_key_is_a_configuration_or_an_error(
+            key in proptest::sample::select(KEYS), value in "[0-9a-z.\\[\\]{}=\"' -]{0,12}"
+        ) {
+            if let Ok(config) = resolve(TEXT, None, &[&format!("{key}={value}")]) {
+                let folder = tempfile::tempdir().unwrap();
+                let path = folder.path().join("config.toml");
+                fs::write(&path, config.to_toml()).unwrap();
+                prop_assert_eq!(Config::read_resolved(&path).unwrap(), config);
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! T5's data: the generated corpus by documents, or shards in C4's form, with spans that are to be filled in.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use untuned_net::data::c4;
+use untuned_net::data::corpus::{self, Language, Recipe, Split};
+use untuned_net::data::t5::{
+    Corruption, DENSITY, Examples, MEAN_SPAN, Pairs, Pieces, PiecesState, Special, Tokenizer,
+};
+
+use super::{Batches, CORPUS_SEED, Data, Description, Vocabulary, sha256_of};
+use crate::train::config::{Config, GENERATED};
+use crate::train::error::TrainError;
+
+/// Pieces of the generated corpus.
+const TRAIN: usize = 1_000_000;
+const EVALUATE: usize = 64_000;
+/// The most ids that are read of files for each split of an evaluation.
+const MOST_EVALUATED: usize = 1 << 20;
+/// Every run evaluates on the same spans.
+const EVALUATION_SEED: u64 = 0;
+/// A shard with one of these in its name is kept for evaluation.
+const HELD_OUT: [&str; 3] = ["validation", "heldout", "test"];
+
+/// Examples whose inputs have at most `inputs` ids, for a network with `rows` different ones.
+pub(super) fn open(config: &Config, inputs: usize, rows: usize) -> Result<Data, TrainError> {
+    match config.data.as_str() {
+        GENERATED => generated(config, inputs, rows),
+        path => shards(config, inputs, rows, Path::new(path)),
+    }
+}
+
+fn generated(config: &Config, inputs: usize, rows: usize) -> Result<Data, TrainError> {
+    let language = Language::new(Recipe::DOCUMENTS, CORPUS_SEED)?;
+    let size = u32::try_from(rows).unwrap_or(u32::MAX);
+    let pieces = corpus::Pieces::new(&language, size)?;
+    let special =
+        Special { end: corpus::Pieces::END, first_sentinel: size - 1, sentinels: corpus::Pieces::SENTINELS };
+    let corruption = Corruption::for_inputs(inputs, DENSITY, MEAN_SPAN, special)?;
+    let ids = |split, count: usize| -> Arc<[u32]> {
+        let documents = (0..).flat_map(|n| pieces.of_tokens(&language.document(split, n)));
+        documents.take(count).collect()
+    };
+    let (validation, test) = (ids(Split::Validation, EVALUATE), ids(Split::Test, EVALUATE));
+    Ok(Data {
+        description: Description {
+            what: "generated corpus, documents".into(),
+            train_ids: Some(TRAIN as u64),
+            validation_ids: validation.len() as u64,
+            test_ids: test.len() as u64,
+            sha256: Vec::new(),
+            corpus_seed: Some(CORPUS_SEED),
+            entropy: None,
+            best_loss: None,
+        },
+        vocabulary: Vocabulary::Pieces((0..size).map(|id| pieces.name(id).unwrap_or_default()).collect()),
+        ids: rows,
+        steps: config.steps.unwrap_or(0),
+        longest: corruption.input_length(),
+        longest_target: corruption.target_length(),
+        training: Batches::Examples(
+            Examples::new(ids(Split::Train, TRAIN), corruption, config.batch, config.seed)?,
+            None,
+        ),
+        validation: evaluation(validation, corruption, config)?,
+        test: evaluation(test, corruption, config)?,
+    })
+}
+
+/// Every whole piece of the ids once, but for those that do not fill a batch.
+fn evaluation(ids: Arc<[u32]>, corruption: Corruption, config: &Config) -> Result<Batches, TrainError> {
+    let ids = super::cut(&ids, config.evaluate_tokens.map(|t| t.max(config.batch * corruption.raw_length())));
+    let examples = Examples::new(ids, corruption, config.batch, EVALUATION_SEED)?;
+    let count = examples.pieces() / config.batch;
+    Ok(Batches::Examples(examples, Some(count as u64)))
+}
+
+fn shards(config: &Config, inputs: usize, rows: usize, path: &Path) -> Result<Data, TrainError> {
+    let file = tokenizer_file(path)?;
+    let tokenizer = Arc::new(Tokenizer::read(&file)?);
+    if tokenizer.len() > rows {
+        let (file, known) = (file.display(), tokenizer.len());
+        return Err(TrainError::Request(format!(
+            "{file} has {known} tokens and the network {rows} rows; give --set shape.vocabulary={known} or more"
+        )));
+    }
+    let corruption = Corruption::for_inputs(inputs, DENSITY, MEAN_SPAN, tokenizer.special())?;
+    let (train, held_out) = split_shards(c4::shards(path)?, path)?;
+    let limit = config.evaluate_tokens.unwrap_or(MOST_EVALUATED).min(MOST_EVALUATED);
+    let limit = limit.max(config.batch.saturating_mul(corruption.raw_length()));
+    let mut evaluated = Vec::new();
+    for piece in
+        Pieces::new(held_out.clone(), tokenizer.clone(), corruption.raw_length(), PiecesState::default())
+    {
+        evaluated.extend(piece?);
+        if evaluated.len() >= 2 * limit {
+            break;
+        }
+    }
+    // Whole pieces: the first half validates, the second tests.
+    let half = evaluated.len() / corruption.raw_length() / 2 * corruption.raw_length();
+    let (validation, test) = evaluated.split_at(half);
+    let (validation, test): (Arc<[u32]>, Arc<[u32]>) = (validation.into(), test.into());
+    let mut sha256: Vec<_> = train.iter().chain(&held_out).map(|f| sha256_of(f)).collect::<Result<_, _>>()?;
+    sha256.push(sha256_of(&file)?);
+    let folder = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    Ok(Data {
+        description: Description {
+            what: format!("documents of {folder}"),
+            train_ids: None,
+            validation_ids: validation.len() as u64,
+            test_ids: test.len() as u64,
+            corpus_seed: None,
+            entropy: None,
+            best_loss: None,
+            sha256,
+        },
+        vocabulary: Vocabulary::Tokenizer { sha256: sha256_of(&file)?.1, path: file },
+        ids: rows,
+        steps: config.steps.unwrap_or(0),
+        longest: corruption.input_length(),
+        longest_target: corruption.target_length(),
+        training: Batches::Stream(Box::new(Stream::new(train, tokenizer, corruption, config))),
+        validation: evaluation(validation, corruption, config)?,
+        test: evaluation(test, corruption, config)?,
+    })
+}
+
+/// The shards to train on and those to evaluate on.
+fn split_shards(shards: Vec<PathBuf>, path: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>), TrainError> {
+    let name =
+        |shard: &Path| shard.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+    let (held_out, mut train): (Vec<_>, Vec<_>) =
+        shards.into_iter().partition(|shard| HELD_OUT.iter().any(|word| name(shard).contains(word)));
+    // Where some say that they are for training, the others are something else.
+    if train.iter().any(|shard| name(shard).contains("train")) {
+        train.retain(|shard| name(shard).contains("train"));
+    }
+    if train.is_empty() || held_out.is_empty() {
+        let path = path.display();
+        return Err(TrainError::Request(format!(
+            "{path} needs shards to train on and one to evaluate on, with `validation` or `heldout` in its name"
+        )));
+    }
+    Ok((train, held_out))
+}
+
+/// `tokenizer.json` in the folder, or in a folder `t5-tokenizer` in it or beside it.
+fn tokenizer_file(path: &Path) -> Result<PathBuf, TrainError> {
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    let places = ["tokenizer.json", "t5-tokenizer/tokenizer.json", "../t5-tokenizer/tokenizer.json"];
+    places.iter().map(|place| folder.join(place)).find(|file| file.is_file()).ok_or_else(|| {
+        let folder = folder.display();
+        TrainError::Request(format!(
+            "{folder} has no tokenizer.json, nor has a folder t5-tokenizer in it or beside it; put T5's there"
+        ))
+    })
+}
+
+/// T5's batches read from files as they are needed, over and over. Batches must be asked for in order.
+pub struct Stream {
+    shards: Vec<PathBuf>,
+    tokenizer: Arc<Tokenizer>,
+    corruption: Corruption,
+    pieces: Pieces,
+    batch: usize,
+    seed: u64,
+}
+
+impl Stream {
+    fn new(
+        shards: Vec<PathBuf>,
+        tokenizer: Arc<Tokenizer>,
+        corruption: Corruption,
+        config: &Config,
+    ) -> Stream {
+        let length = corruption.raw_length();
+        let pieces = Pieces::new(shards.clone(), tokenizer.clone(), length, PiecesState::default());
+        Stream { shards, tokenizer, corruption, pieces, batch: config.batch, seed: config.seed }
+    }
+
+    pub(super) fn state(&self) -> PiecesState {
+        self.pieces.state()
+    }
+
+    pub(super) fn seek(&mut self, _n: u64, state: PiecesState) {
+        self.pieces = self.from(state);
+    }
+
+    fn from(&self, state: PiecesState) -> Pieces {
+        Pieces::new(self.shards.clone(), self.tokenizer.clone(), self.corruption.raw_length(), state)
+    }
+
+    pub(super) fn fill(&mut self, n: u64, pairs: &mut Pairs) -> Result<(), TrainError> {
+        pairs.inputs.clear();
+        pairs.targets.clear();
+        pairs.rows = self.batch;
+        (pairs.input_length, pairs.target_length) =
+            (self.corruption.input_length(), self.corruption.target_length());
+        for row in 0..self.batch as u64 {
+            let piece = match self.pieces.next() {
+                Some(piece) => piece?,
+                None => {
+                    // All documents were read: from the beginning.
+                    self.pieces = self.from(PiecesState::default());
+                    let too_few = || TrainError::Request("the shards do not hold one piece of text".into());
+                    self.pieces.next().ok_or_else(too_few)??
+                }
+            };
+            let example = n.wrapping_mul(self.batch as u64).wrapping_add(row);
+            self.corruption.corrupt(&piece, self.seed, example, &mut pairs.inputs, &mut pairs.targets)?;
+        }
+        Ok(())
+    }
+}

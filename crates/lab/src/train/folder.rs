@@ -1,0 +1,226 @@
+//! A run's folder: the files in it, how they are written so that a reader never sees half of one, and how they are cut.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::config::{Config, Overrides};
+use super::error::TrainError;
+
+/// The resolved configuration.
+pub const CONFIG: &str = "config.toml";
+/// What the run was made with.
+pub const META: &str = "meta.json";
+/// One line a step.
+pub const TRACE: &str = "trace.jsonl";
+/// One line an evaluation and split.
+pub const EVAL: &str = "eval.jsonl";
+/// The folder of the checkpoints.
+pub const CHECKPOINT: &str = "checkpoint";
+/// What came out; written last, so that it marks a run that ended.
+pub const SUMMARY: &str = "summary.json";
+/// The folder of runs whose folder was not named.
+pub const RUNS: &str = "untuned-runs";
+
+/// A run to begin or to go on with.
+#[derive(Debug)]
+pub struct Opened {
+    /// What to do.
+    pub config: Config,
+    /// The run's folder.
+    pub folder: PathBuf,
+    /// Whether the folder may hold an earlier part of the run.
+    pub resume: bool,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// Resolves an experiment and finds its folder, without writing anything.
+///
+/// # Errors
+/// When the configuration is wrong, the folder is used by something else, or the run in it is another one.
+pub fn open(
+    experiment: &Path,
+    overrides: &Overrides,
+    out: Option<&Path>,
+    resume: bool,
+) -> Result<Opened, TrainError> {
+    let config = Config::read(experiment, overrides)?;
+    let folder = out.map_or_else(|| default_folder(&config), Path::to_path_buf);
+    if folder.exists() && !folder.is_dir() {
+        let path = folder.display();
+        return Err(TrainError::Request(format!("{path} is a file; name a folder with --out")));
+    }
+    let empty = fs::read_dir(&folder).map_or(true, |mut entries| entries.next().is_none());
+    if !empty && !resume {
+        let path = folder.display();
+        return Err(TrainError::Request(format!(
+            "{path} is not empty; add --resume to go on with the run in it, or name a new folder with --out"
+        )));
+    }
+    let saved = folder.join(CONFIG);
+    if !saved.is_file() {
+        check_is_ours(&folder)?;
+        return Ok(Opened { config, folder, resume, notes: Vec::new() });
+    }
+    let saved = Config::read_resolved(&saved)?;
+    // Without --scale the run's own is meant.
+    let same_scale = Overrides { scale: Some(saved.scale.clone()), ..overrides.clone() };
+    let config = if overrides.scale.is_some() {
+        config
+    } else {
+        Config::read(experiment, &same_scale).unwrap_or(config)
+    };
+    let typed = overrides.values.iter().map(|(key, _)| key.as_str());
+    let typed: Vec<&str> = typed.chain(["model"]).chain(overrides.scale.as_ref().map(|_| "scale")).collect();
+    config.check_against(&saved, &typed, &folder)?;
+    let notes = config.differences(&saved).into_iter().map(|(key, now, saved)| {
+        format!("{key} would now be {now}; the run goes on with {saved}, as it began")
+    });
+    Ok(Opened { notes: notes.collect(), config: saved, folder, resume })
+}
+
+/// `untuned-runs/NAME-SCALE-RULE-sSEED`.
+fn default_folder(config: &Config) -> PathBuf {
+    let Config { name, scale, rule, seed, .. } = config;
+    let name = format!("{name}-{scale}-{rule}-s{seed}");
+    let plain = |c: char| if c.is_alphanumeric() || "-_.=".contains(c) { c } else { '-' };
+    Path::new(RUNS).join(name.chars().map(plain).collect::<String>())
+}
+
+/// A folder without a configuration may hold what a run that was killed at once left, and nothing else.
+fn check_is_ours(folder: &Path) -> Result<(), TrainError> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if name != aside(CONFIG).as_str() {
+            let (path, name) = (folder.display(), name.display());
+            return Err(TrainError::Request(format!(
+                "{path} holds {name} but no {CONFIG}: it is not a run's folder; name another with --out"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Where a file is written before it takes its place.
+fn aside(name: &str) -> String {
+    format!("{name}.new")
+}
+
+/// Writes a whole file: aside, synced, renamed.
+pub(super) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), TrainError> {
+    let (path, new) = (folder.join(name), folder.join(aside(name)));
+    let written = write_synced(&new, bytes)
+        .and_then(|()| fs::rename(&new, &path).map_err(TrainError::io("write", &path)))
+        .and_then(|()| sync_folder(folder));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+/// Writes a file and waits until the disk has it.
+pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
+    let write = || {
+        let mut file = File::create(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().map_err(TrainError::io("write", path))
+}
+
+/// Waits until the disk has the names in a folder.
+pub(super) fn sync_folder(path: &Path) -> Result<(), TrainError> {
+    // Only Unix lets a folder be synced; elsewhere renaming is all there is.
+    if cfg!(unix) {
+        File::open(path).and_then(|folder| folder.sync_all()).map_err(TrainError::io("write", path))?;
+    }
+    Ok(())
+}
+
+/// A value as indented JSON with a new line at the end.
+pub(super) fn pretty(value: &impl Serialize) -> Vec<u8> {
+    // Cannot fail: no map has keys that are not strings, and nothing writes to a disk.
+    let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// A file of JSON lines that grows at its end.
+pub(super) struct Lines {
+    path: PathBuf,
+    file: BufWriter<File>,
+    length: u64,
+}
+
+impl Lines {
+    /// Opens the file, or makes it, and takes it for this process alone.
+    pub(super) fn open(path: PathBuf) -> Result<Lines, TrainError> {
+        let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+        let file = opened.map_err(TrainError::io("open", &path))?;
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            let path = path.display();
+            return Err(TrainError::Request(format!(
+                "another process writes {path}; wait for it, or name another folder with --out"
+            )));
+        }
+        Ok(Lines { path, file: BufWriter::new(file), length: 0 })
+    }
+
+    /// The length of the file on the disk.
+    pub(super) fn found(&self) -> Result<u64, TrainError> {
+        let metadata = self.file.get_ref().metadata();
+        Ok(metadata.map_err(TrainError::io("read", &self.path))?.len())
+    }
+
+    /// Keeps the first bytes and goes on after them.
+    pub(super) fn cut(&mut self, length: u64) -> Result<(), TrainError> {
+        let file = self.file.get_mut();
+        let done = file.set_len(length).and_then(|()| file.seek(SeekFrom::Start(length)));
+        done.map_err(TrainError::io("cut", &self.path))?;
+        self.length = length;
+        Ok(())
+    }
+
+    /// Adds a line.
+    pub(super) fn push(&mut self, value: &impl Serialize) -> Result<(), TrainError> {
+        let mut counted = Counted { inner: &mut self.file, bytes: 0 };
+        let written = serde_json::to_writer(&mut counted, value).map_err(std::io::Error::from);
+        let written = written.and_then(|()| counted.write_all(b"\n"));
+        self.length += counted.bytes;
+        written.map_err(TrainError::io("write", &self.path))
+    }
+
+    /// Hands everything to the system, so that others can read it.
+    pub(super) fn flush(&mut self) -> Result<(), TrainError> {
+        self.file.flush().map_err(TrainError::io("write", &self.path))
+    }
+
+    /// Waits until the disk has everything; the length of the file.
+    pub(super) fn sync(&mut self) -> Result<u64, TrainError> {
+        self.flush()?;
+        self.file.get_ref().sync_data().map_err(TrainError::io("write", &self.path))?;
+        Ok(self.length)
+    }
+}
+
+/// Counts what passes through.
+struct Counted<'a> {
+    inner: &'a mut BufWriter<File>,
+    bytes: u64,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.inner.flush()
+    }
+}

@@ -1,0 +1,21 @@
+//! Training a network: from an experiment's file to a run's folder that can be stopped and resumed at any moment.
+//!
+//! The way through: [`Config`] (what to do) → [`data`] (batches) → [`shape`] (the network) → [`run`] (the loop) → [`folder`] and
+//! [`checkpoint`] (what is kept). [`sample`] reads a run's folder and writes text.
+
+pub mod checkpoint;
+pub mod config;
+pub mod data;
+mod error;
+mod evaluate;
+pub mod folder;
+mod points;
+pub mod run;
+pub mod sample;
+pub mod shape;
+mod summary;
+
+pub use config::{Config, Overrides};
+pub use error::TrainError;
+pub use run::{Ended, Outcome, Watch, train};
+pub use summary::Summary;

@@ -1,0 +1,523 @@
+//! The training loop: batch, gradient, one small read-back, rule, update; with its trace, evaluations and checkpoints.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use serde::Serialize;
+use untuned::{Needs, Observation, Setting, Step, StepRule};
+use untuned_net::cpu::Cpu;
+use untuned_net::device::Device;
+use untuned_net::models::{Network, Noise, SCALARS, loss_of};
+
+use super::checkpoint::{self, Checkpoint, Evaluation, Expected, Extra, State};
+use super::config::{Config, KeepBest};
+use super::data::{Data, Description, Filled};
+use super::error::TrainError;
+use super::evaluate::evaluate;
+use super::folder::{CHECKPOINT, CONFIG, EVAL, Lines, META, Opened, SUMMARY, TRACE, pretty, write_whole};
+use super::points::Points;
+use super::shape::Shape;
+use super::summary::Summary;
+
+/// Where the rule's measurements stand after the parts of the loss.
+const NORM: usize = SCALARS;
+const DISTANCE: usize = SCALARS + 1;
+const SUM: usize = SCALARS + 2;
+const READ: usize = SCALARS + 3;
+
+/// The trace reaches the system at least this often, so that others can watch it grow.
+const FLUSH_SECONDS: f64 = 1.0;
+
+/// Arrays of a checkpoint.
+const CARRY: &str = "carry";
+const BEST_VALIDATION: &str = "best_validation";
+
+/// Who watches a run, and may stop it.
+pub trait Watch: Send {
+    /// The run begins, or goes on.
+    fn begins(&mut self, _beginning: &Beginning<'_>) {}
+    /// A step was made or refused.
+    fn stepped(&mut self, _stepped: &Stepped) {}
+    /// The weights were evaluated.
+    fn evaluated(&mut self, _evaluation: &Evaluation) {}
+    /// Something that the user should know.
+    fn note(&mut self, _text: &str) {}
+    /// Whether to stop: asked after every step.
+    fn stop(&self) -> bool {
+        false
+    }
+}
+
+/// What is known when a run begins.
+#[derive(Debug)]
+pub struct Beginning<'a> {
+    /// What it trains on.
+    pub data: &'a Description,
+    /// The number of parameters.
+    pub parameters: usize,
+    /// The number of steps.
+    pub steps: u64,
+    /// The steps that an earlier part of the run made.
+    pub done: u64,
+    /// The threads that work.
+    pub threads: usize,
+}
+
+/// A step.
+#[derive(Debug, Clone, Copy)]
+pub struct Stepped {
+    /// Its number.
+    pub step: u64,
+    /// The mean cross-entropy.
+    pub loss: f64,
+    /// The step size; nothing where it was refused.
+    pub size: Option<f64>,
+    /// The ids that the network read.
+    pub tokens: usize,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// All steps were made.
+    Finished,
+    /// It had ended before.
+    Already,
+    /// Too many steps in a row were refused.
+    Refused {
+        /// The last of them.
+        step: u64,
+        /// Why.
+        reason: String,
+    },
+    /// It was stopped.
+    Interrupted {
+        /// Steps that are kept.
+        step: u64,
+    },
+}
+
+/// What a run leaves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What came out; nothing where it was stopped.
+    pub summary: Option<Summary>,
+    /// Steps that were refused.
+    pub refusals: u64,
+    /// What it trained on.
+    pub best_loss: Option<f64>,
+}
+
+/// A line of `trace.jsonl`.
+#[derive(Debug, Serialize)]
+struct TraceRow {
+    step: u64,
+    loss: f64,
+    objective: f64,
+    grad_norm: f64,
+    step_size: Option<f64>,
+    seconds: f64,
+}
+
+/// A line of `eval.jsonl`.
+#[derive(Debug, Serialize)]
+struct EvalRow {
+    step: u64,
+    split: &'static str,
+    loss: Option<f64>,
+}
+
+/// `meta.json`.
+#[derive(Debug, Serialize)]
+struct Meta<'a> {
+    version: &'static str,
+    device: String,
+    threads: usize,
+    model: &'static str,
+    shape: std::collections::BTreeMap<String, serde_json::Value>,
+    parameters: usize,
+    steps: u64,
+    data: &'a Description,
+    started_unix_seconds: u64,
+}
+
+/// Makes a run, or goes on with it, with this many threads, or as many as the machine has.
+///
+/// # Errors
+/// When the request is wrong or the system fails. A run that diverges is not an error: it is an [`Outcome`].
+pub fn train(opened: &Opened, threads: Option<usize>, watch: &mut dyn Watch) -> Result<Ended, TrainError> {
+    for note in &opened.notes {
+        watch.note(note);
+    }
+    if let Some(ended) = already_ended(opened)? {
+        return Ok(ended);
+    }
+    // `Config` knows no device but the processor.
+    let cpu = Cpu::<f32>::new(threads)?;
+    cpu.inside(|| train_on(&cpu, cpu.threads(), opened, watch))
+}
+
+fn already_ended(opened: &Opened) -> Result<Option<Ended>, TrainError> {
+    let path = opened.folder.join(SUMMARY);
+    if !(opened.resume && path.is_file()) {
+        return Ok(None);
+    }
+    let bytes = fs::read(&path).map_err(TrainError::io("read", &path))?;
+    let summary = serde_json::from_slice(&bytes).map_err(|error| {
+        TrainError::Request(format!("{}: {error}; remove the file to let the run go on", path.display()))
+    })?;
+    Ok(Some(Ended { outcome: Outcome::Already, summary: Some(summary), refusals: 0, best_loss: None }))
+}
+
+fn train_on<D>(
+    device: &D,
+    threads: usize,
+    opened: &Opened,
+    watch: &mut dyn Watch,
+) -> Result<Ended, TrainError>
+where
+    D: Device + 'static,
+    D::Buffer: Send,
+    D::Ids: Send,
+{
+    let config = &opened.config;
+    let shape = Shape::of(config)?;
+    let data = Data::open(config, &shape)?;
+    let shape = shape.fitted(data.ids, data.longest_target);
+    let setting = Setting { steps: data.steps, f_star: data.description.best_loss };
+    let rule = config.rule.build(&setting)?;
+    let network = shape.network(device, config.batch, data.longest)?;
+    let parameters = network.layout().parameters();
+
+    let folder = &opened.folder;
+    fs::create_dir_all(folder).map_err(TrainError::io("make the folder", folder))?;
+    let mut trace = Lines::open(folder.join(TRACE))?;
+    let mut eval = Lines::open(folder.join(EVAL))?;
+    let state = State::new(config.model.name(), shape.entries(), rule, data.description.clone());
+    let found = find_checkpoint(folder, &state, network.as_ref(), &trace, &eval, watch)?;
+    let done = found.as_ref().map_or(0, |found| found.state.step);
+    trace.cut(found.as_ref().map_or(0, |found| found.state.trace_bytes))?;
+    eval.cut(found.as_ref().map_or(0, |found| found.state.eval_bytes))?;
+    if found.is_none() {
+        let meta = Meta {
+            version: env!("CARGO_PKG_VERSION"),
+            device: device.name(),
+            threads,
+            model: config.model.name(),
+            shape: shape.entries(),
+            parameters,
+            steps: data.steps,
+            data: &data.description,
+            started_unix_seconds: std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
+        };
+        write_whole(folder, CONFIG, config.to_toml().as_bytes())?;
+        write_whole(folder, META, &pretty(&meta))?;
+    }
+    watch.begins(&Beginning { data: &data.description, parameters, steps: data.steps, done, threads });
+    let mut trainer = Trainer::new(device, config, data, network, state, folder, trace, eval)?;
+    if let Some(found) = found {
+        trainer.restore(found)?;
+    }
+    trainer.run(watch)
+}
+
+/// The newest checkpoint of the run that can be used, if it has any; those after it are removed.
+fn find_checkpoint<D: Device>(
+    folder: &Path,
+    state: &State,
+    network: &dyn Network<D>,
+    trace: &Lines,
+    eval: &Lines,
+    watch: &mut dyn Watch,
+) -> Result<Option<Checkpoint>, TrainError> {
+    let folder = folder.join(CHECKPOINT);
+    let expected = Expected {
+        model: &state.model,
+        shape: Some(&state.shape),
+        lengths: Some((trace.found()?, eval.found()?)),
+    };
+    let (found, problems) = checkpoint::newest(&folder, &expected, |_, _| Ok(network.layout().clone()))?;
+    for problem in problems {
+        watch.note(&format!("{problem}; the one before it is used"));
+    }
+    if let Some(found) = &found {
+        if found.state.data != state.data {
+            let (then, now) = (&found.state.data, &state.data);
+            return Err(TrainError::Request(format!(
+                "the data is not what the run began with ({}, now {}); give the same data, or a new folder with --out",
+                then.what, now.what
+            )));
+        }
+        checkpoint::remove_after(&folder, found.state.step)?;
+    }
+    Ok(found)
+}
+
+struct Trainer<'a, D: Device> {
+    device: &'a D,
+    config: &'a Config,
+    data: Data,
+    network: Box<dyn Network<D>>,
+    points: Points<D>,
+    needs: Needs,
+    x0_norm: f64,
+    scalars: D::Scalars,
+    values: [f64; READ],
+    filled: Filled,
+    /// What a checkpoint holds beside the arrays; its `rule` is the one that steps.
+    state: State,
+    refused_in_row: u32,
+    best_validation: Option<Vec<f32>>,
+    folder: &'a Path,
+    trace: Lines,
+    eval: Lines,
+    started: Instant,
+    /// The time of the run's earlier parts.
+    seconds_before: f64,
+    flushed: f64,
+}
+
+impl<'a, D: Device> Trainer<'a, D> {
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        device: &'a D,
+        config: &'a Config,
+        data: Data,
+        network: Box<dyn Network<D>>,
+        state: State,
+        folder: &'a Path,
+        trace: Lines,
+        eval: Lines,
+    ) -> Result<Self, TrainError> {
+        let needs = state.rule.needs();
+        let points = Points::new(device, &network.layout().initial(config.seed), needs)?;
+        let mut scalars = device.scalars(READ)?;
+        let mut values = [0.0; READ];
+        device.square_norm(points.x(), &mut scalars, NORM);
+        device.read(&scalars, &mut values)?;
+        Ok(Self {
+            device,
+            config,
+            data,
+            network,
+            points,
+            needs,
+            x0_norm: values[NORM].sqrt(),
+            scalars,
+            values,
+            filled: Filled::default(),
+            state,
+            refused_in_row: 0,
+            best_validation: None,
+            folder,
+            trace,
+            eval,
+            started: Instant::now(),
+            seconds_before: 0.0,
+            flushed: 0.0,
+        })
+    }
+
+    /// Takes the place that a checkpoint describes.
+    fn restore(&mut self, found: Checkpoint) -> Result<(), TrainError> {
+        let Checkpoint { state, weights, mut extra, .. } = found;
+        self.points.restore(self.device, &weights, state.best_objective, &extra)?;
+        self.network.set_carry(self.device, &extra.remove(CARRY).unwrap_or_default());
+        self.best_validation = extra.remove(BEST_VALIDATION);
+        self.data.training.seek(state.step, state.position.clone());
+        self.seconds_before = state.seconds;
+        self.state = state;
+        Ok(())
+    }
+
+    fn run(mut self, watch: &mut dyn Watch) -> Result<Ended, TrainError> {
+        let begun_at = self.state.step;
+        let mut last_good = begun_at.saturating_sub(1);
+        while self.state.step < self.data.steps {
+            let step = self.state.step;
+            if step % self.config.evaluate_every == 0 {
+                self.evaluate_once(watch)?;
+            }
+            let due = step % self.config.checkpoint_every == 0 && (step > begun_at || step == 0);
+            if due {
+                self.checkpoint()?;
+            }
+            if watch.stop() {
+                return self.interrupted();
+            }
+            match self.step(watch)? {
+                Ok(_) => last_good = step,
+                Err(reason) if self.refused_in_row >= self.config.max_refusals => {
+                    self.forget_after(last_good)?;
+                    return self.end(Outcome::Refused { step, reason });
+                }
+                Err(_) => {}
+            }
+        }
+        self.evaluate_once(watch)?;
+        self.checkpoint()?;
+        self.end(Outcome::Finished)
+    }
+
+    /// One step; `Err` inside is a refusal, which leaves parameters and rule as they were.
+    fn step(&mut self, watch: &mut dyn Watch) -> Result<Result<Step, String>, TrainError> {
+        let device = self.device;
+        let step = self.state.step;
+        if !self.data.training.fill(step, &mut self.filled)? {
+            return Err(TrainError::Request(format!("there is no batch for step {step}")));
+        }
+        if self.filled.starts_afresh {
+            self.network.set_carry(device, &[]);
+        }
+        let feed = self.filled.feed();
+        let noise = Noise { seed: self.config.seed, step: step as u32 };
+        let (x, gradient) = self.points.here();
+        self.network.gradient(device, feed, Some(noise), x, gradient, &mut self.scalars);
+        let (x, gradient) = (self.points.x(), self.points.gradient());
+        device.square_norm(gradient, &mut self.scalars, NORM);
+        if let (true, Some(x0)) = (self.needs.distance, self.points.x0()) {
+            device.square_distance(x, x0, &mut self.scalars, DISTANCE);
+        }
+        if self.needs.grad_sum {
+            device.sum(gradient, &mut self.scalars, SUM);
+        }
+        device.read(&self.scalars, &mut self.values)?;
+
+        let loss = loss_of(&self.values);
+        let seen = Observation {
+            step,
+            loss: loss.objective,
+            grad_norm: self.values[NORM].sqrt(),
+            x0_norm: self.x0_norm,
+            distance: self.needs.distance.then(|| self.values[DISTANCE].sqrt()),
+            grad_sum: self.needs.grad_sum.then_some(self.values[SUM]),
+            dimension: self.network.layout().parameters() as u64,
+        };
+        let answer = self.state.rule.step(&seen).map_err(|refusal| refusal.to_string());
+        let answer = answer.and_then(|next| {
+            let decay = next.size * self.config.optimizer.weight_decay;
+            self.points.advance(device, seen.loss, next, decay).map(|()| next)
+        });
+        if answer.is_ok() {
+            self.refused_in_row = 0;
+        } else {
+            self.refused_in_row += 1;
+            self.state.refusals += 1;
+            // What led here may be what is not finite.
+            self.network.set_carry(device, &[]);
+        }
+        self.state.step += 1;
+
+        let (size, seconds) = (answer.as_ref().ok().map(|next| next.size), self.seconds());
+        let row = TraceRow {
+            step,
+            loss: loss.plain,
+            objective: loss.objective,
+            grad_norm: seen.grad_norm,
+            step_size: size,
+            seconds,
+        };
+        self.trace.push(&row)?;
+        if seconds - self.flushed > FLUSH_SECONDS {
+            self.trace.flush()?;
+            self.flushed = seconds;
+        }
+        watch.stepped(&Stepped { step, loss: loss.plain, size, tokens: self.filled.tokens() });
+        Ok(answer)
+    }
+
+    fn seconds(&self) -> f64 {
+        self.seconds_before + self.started.elapsed().as_secs_f64()
+    }
+
+    /// Evaluates the current weights, unless that was done before.
+    fn evaluate_once(&mut self, watch: &mut dyn Watch) -> Result<(), TrainError> {
+        let step = self.state.step;
+        if self.state.last_evaluation.is_some_and(|last| last.step == step) {
+            return Ok(());
+        }
+        let (network, x) = (self.network.as_mut(), self.points.x());
+        let (filled, scalars) = (&mut self.filled, &mut self.scalars);
+        let validation = evaluate(self.device, network, x, &mut self.data.validation, filled, scalars)?;
+        let test = evaluate(self.device, network, x, &mut self.data.test, filled, scalars)?;
+        self.eval.push(&EvalRow { step, split: "validation", loss: validation })?;
+        self.eval.push(&EvalRow { step, split: "test", loss: test })?;
+        self.eval.flush()?;
+        let evaluation = Evaluation { step, validation, test };
+        let best = self.state.best_evaluation.and_then(|best| best.validation);
+        if validation.is_some_and(|new| best.is_none_or(|best| new < best)) {
+            self.state.best_evaluation = Some(evaluation);
+            if self.config.keep_best == KeepBest::Validation {
+                self.best_validation = Some(self.weights()?);
+            }
+        }
+        self.state.last_evaluation = Some(evaluation);
+        watch.evaluated(&evaluation);
+        Ok(())
+    }
+
+    fn weights(&self) -> Result<Vec<f32>, TrainError> {
+        let mut weights = vec![0.0; self.network.layout().len()];
+        self.device.get_parameters(self.points.x(), &mut weights)?;
+        Ok(weights)
+    }
+
+    /// Writes a checkpoint, unless the last step was refused: the weights may be what is wrong.
+    fn checkpoint(&mut self) -> Result<bool, TrainError> {
+        if self.refused_in_row > 0 {
+            return Ok(false);
+        }
+        self.state.trace_bytes = self.trace.sync()?;
+        self.state.eval_bytes = self.eval.sync()?;
+        self.state.seconds = self.seconds();
+        self.state.best_objective = self.points.best_objective();
+        self.state.position = self.data.training.position();
+        let weights = self.weights()?;
+        let mut extra = Extra::new();
+        self.points.save(self.device, weights.len(), &mut extra)?;
+        let carry = self.network.carry(self.device)?;
+        if !carry.is_empty() {
+            extra.insert(CARRY.into(), carry);
+        }
+        if let Some(best) = &self.best_validation {
+            extra.insert(BEST_VALIDATION.into(), best.clone());
+        }
+        let (state, vocabulary) = (self.state.clone(), self.data.vocabulary.clone());
+        let whole = Checkpoint { state, weights, extra, vocabulary };
+        checkpoint::write(&self.folder.join(CHECKPOINT), whole, self.network.layout())?;
+        Ok(true)
+    }
+
+    /// Removes checkpoints whose own loss was refused, but never the last one.
+    fn forget_after(&self, step: u64) -> Result<(), TrainError> {
+        let folder = self.folder.join(CHECKPOINT);
+        let kept = checkpoint::list(&folder)?.iter().any(|path| checkpoint::step_of(path) <= Some(step));
+        if kept { checkpoint::remove_after(&folder, step) } else { Ok(()) }
+    }
+
+    fn interrupted(mut self) -> Result<Ended, TrainError> {
+        self.checkpoint()?;
+        let kept = checkpoint::list(&self.folder.join(CHECKPOINT))?;
+        let step = kept.last().and_then(|path| checkpoint::step_of(path)).unwrap_or(0);
+        Ok(self.ended(Outcome::Interrupted { step }, None))
+    }
+
+    fn end(mut self, outcome: Outcome) -> Result<Ended, TrainError> {
+        self.trace.sync()?;
+        self.eval.sync()?;
+        self.state.seconds = self.seconds();
+        let summary = Summary::of(self.config, &self.state, &self.folder.join(TRACE))?;
+        write_whole(self.folder, SUMMARY, &pretty(&summary))?;
+        Ok(self.ended(outcome, Some(summary)))
+    }
+
+    fn ended(self, outcome: Outcome, summary: Option<Summary>) -> Ended {
+        let best_loss = self.data.description.best_loss;
+        Ended { outcome, summary, refusals: self.state.refusals, best_loss }
+    }
+}

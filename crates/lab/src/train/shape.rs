@@ -1,0 +1,250 @@
+//! The networks by name: their sizes, and how each is made. A new model is a variant here and a source in [`super::data`].
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use toml::Value;
+use untuned_net::device::{Device, DeviceError};
+use untuned_net::models::{Gpt, GptShape, Lstm, LstmShape, Network, T5, T5Shape};
+
+use super::config::{Config, ConfigError, Model, Preset, known_key};
+
+/// Larger sizes are slips of the finger, and their products could overflow.
+const LARGEST: usize = 1 << 16;
+
+/// A network's sizes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Shape {
+    /// GPT's.
+    Gpt(GptShape),
+    /// The LSTM's, and the usual length of its sequences.
+    Lstm(LstmShape, usize),
+    /// T5's.
+    T5(T5Shape),
+}
+
+/// The usual length of the LSTM's sequences.
+const BPTT: usize = 70;
+
+/// A size that a configuration can change.
+enum Slot<'a> {
+    Size(&'a mut usize),
+    /// A probability.
+    Share(&'a mut f32),
+    /// A factor of a regularizer.
+    Weight(&'a mut f64),
+}
+
+impl Shape {
+    /// The preset's sizes with those of the table `[shape]`. The vocabulary is the data's: see [`Shape::fitted`].
+    ///
+    /// # Errors
+    /// Names a key that does not exist, or a size that makes no sense.
+    pub fn of(config: &Config) -> Result<Shape, ConfigError> {
+        let mut shape = match config.model {
+            Model::Gpt => Shape::Gpt(match config.preset {
+                Preset::Tiny => GptShape::TINY,
+                Preset::Small => GptShape::SMALL,
+                Preset::Paper => GptShape::PAPER,
+            }),
+            Model::Lstm => {
+                let shape = match config.preset {
+                    Preset::Tiny => LstmShape::TINY,
+                    Preset::Small => LstmShape::SMALL,
+                    Preset::Paper => LstmShape::PAPER,
+                };
+                Shape::Lstm(shape, BPTT)
+            }
+            Model::T5 => Shape::T5(match config.preset {
+                Preset::Tiny => T5Shape::TINY,
+                Preset::Small => T5Shape::SMALL,
+                Preset::Paper => T5Shape::PAPER,
+            }),
+        };
+        let mut slots = shape.slots();
+        let known: Vec<&str> = slots.iter().map(|(key, _)| *key).collect();
+        for (key, value) in &config.shape {
+            known_key(key, "shape.", &known, config.model.name())?;
+            let slot = slots.iter_mut().find(|(name, _)| name == key);
+            if let Some((key, slot)) = slot {
+                set(key, slot, value)?;
+            }
+        }
+        shape.check()?;
+        Ok(shape)
+    }
+
+    /// The same sizes for this many different ids, and for T5's targets of this length.
+    pub fn fitted(mut self, vocabulary: usize, targets: usize) -> Shape {
+        match &mut self {
+            Shape::Gpt(shape) => shape.vocabulary = vocabulary,
+            Shape::Lstm(shape, _) => shape.vocabulary = vocabulary,
+            Shape::T5(shape) => (shape.vocabulary, shape.targets) = (vocabulary, targets),
+        }
+        self
+    }
+
+    /// The network, with buffers for batches of up to `batch` sequences of up to `longest` ids.
+    ///
+    /// # Errors
+    /// When the device has too little memory.
+    pub fn network<D: Device + 'static>(
+        &self,
+        device: &D,
+        batch: usize,
+        longest: usize,
+    ) -> Result<Box<dyn Network<D>>, DeviceError>
+    where
+        D::Buffer: Send,
+        D::Ids: Send,
+    {
+        Ok(match *self {
+            Shape::Gpt(shape) => Box::new(Gpt::new(device, shape, batch)?),
+            Shape::Lstm(shape, _) => Box::new(Lstm::new(device, shape, batch, longest)?),
+            Shape::T5(shape) => Box::new(T5::new(device, shape, batch)?),
+        })
+    }
+
+    /// Every size by name, for a checkpoint.
+    pub fn entries(mut self) -> BTreeMap<String, serde_json::Value> {
+        let vocabulary = match &self {
+            Shape::Gpt(shape) => shape.vocabulary,
+            Shape::Lstm(shape, _) => shape.vocabulary,
+            Shape::T5(shape) => shape.vocabulary,
+        };
+        let slots = self.slots();
+        let entries = slots.into_iter().map(|(key, slot)| match slot {
+            Slot::Size(size) => (key.to_string(), json!(*size)),
+            Slot::Share(share) => (key.to_string(), json!(*share)),
+            Slot::Weight(weight) => (key.to_string(), json!(*weight)),
+        });
+        entries.chain([("vocabulary".to_string(), json!(vocabulary))]).collect()
+    }
+
+    /// The longest sequence that a text is read in when there are no batches.
+    pub fn longest(&self) -> usize {
+        match self {
+            Shape::Gpt(shape) => shape.context,
+            Shape::Lstm(_, bptt) => *bptt,
+            Shape::T5(shape) => shape.inputs,
+        }
+    }
+
+    /// How many ids a decoder can say: no end but for T5's.
+    pub fn most_said(&self) -> usize {
+        match self {
+            Shape::T5(shape) => shape.targets,
+            _ => usize::MAX,
+        }
+    }
+
+    fn slots(&mut self) -> Vec<(&'static str, Slot<'_>)> {
+        match self {
+            Shape::Gpt(shape) => vec![
+                ("context", Slot::Size(&mut shape.context)),
+                ("blocks", Slot::Size(&mut shape.blocks)),
+                ("width", Slot::Size(&mut shape.width)),
+                ("heads", Slot::Size(&mut shape.heads)),
+                ("dropout", Slot::Share(&mut shape.dropout)),
+            ],
+            Shape::Lstm(shape, bptt) => vec![
+                ("bptt", Slot::Size(bptt)),
+                ("embedding", Slot::Size(&mut shape.embedding)),
+                ("hidden", Slot::Size(&mut shape.hidden)),
+                ("layers", Slot::Size(&mut shape.layers)),
+                ("drop_rows", Slot::Share(&mut shape.drop_rows)),
+                ("drop_input", Slot::Share(&mut shape.drop_input)),
+                ("drop_between", Slot::Share(&mut shape.drop_between)),
+                ("drop_output", Slot::Share(&mut shape.drop_output)),
+                ("drop_weight", Slot::Share(&mut shape.drop_weight)),
+                ("activation", Slot::Weight(&mut shape.activation)),
+                ("change", Slot::Weight(&mut shape.change)),
+            ],
+            Shape::T5(shape) => vec![
+                ("vocabulary", Slot::Size(&mut shape.vocabulary)),
+                ("width", Slot::Size(&mut shape.width)),
+                ("heads", Slot::Size(&mut shape.heads)),
+                ("head_width", Slot::Size(&mut shape.head_width)),
+                ("feed_forward", Slot::Size(&mut shape.feed_forward)),
+                ("layers", Slot::Size(&mut shape.layers)),
+                ("inputs", Slot::Size(&mut shape.inputs)),
+                ("targets", Slot::Size(&mut shape.targets)),
+            ],
+        }
+    }
+
+    /// What the sizes must be to each other.
+    fn check(&self) -> Result<(), ConfigError> {
+        match self {
+            Shape::Gpt(shape) => divides(shape.heads, shape.width),
+            Shape::Lstm(..) | Shape::T5(_) => Ok(()),
+        }
+    }
+}
+
+/// Heads share the width.
+fn divides(heads: usize, width: usize) -> Result<(), ConfigError> {
+    if width % heads == 0 {
+        return Ok(());
+    }
+    let remedy = format!("give one that divides shape.width, {width}");
+    Err(ConfigError::Value { key: "shape.heads", value: heads.to_string(), remedy })
+}
+
+fn set(key: &'static str, slot: &mut Slot<'_>, value: &Value) -> Result<(), ConfigError> {
+    let wrong = |remedy: &str| {
+        let value = format!("{value} for shape.{key}");
+        Err(ConfigError::Value { key: "shape", value, remedy: remedy.into() })
+    };
+    let number = value.as_float().or_else(|| value.as_integer().map(|v| v as f64));
+    match slot {
+        Slot::Size(size) => match value.as_integer().and_then(|v| usize::try_from(v).ok()) {
+            Some(v) if (1..=LARGEST).contains(&v) => **size = v,
+            _ => return wrong("give a whole number from 1 to 65536"),
+        },
+        Slot::Share(share) => match number {
+            Some(v) if (0.0..1.0).contains(&v) => **share = v as f32,
+            _ => return wrong("give a number from 0 on, below 1"),
+        },
+        Slot::Weight(weight) => match number {
+            Some(v) if v >= 0.0 && v.is_finite() => **weight = v,
+            _ => return wrong("give a number of at least 0"),
+        },
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::Overrides;
+    use super::*;
+
+    fn of(set: &[&str]) -> Result<Shape, String> {
+        let mut overrides = Overrides::default();
+        for text in set {
+            overrides.set(text).unwrap();
+        }
+        let config = Config::resolve("model = \"gpt\"\nsteps = 1", "x.toml", "x", &overrides).unwrap();
+        Shape::of(&config).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn sizes_are_overridden_and_checked() {
+        let Ok(Shape::Gpt(shape)) = of(&["shape.width=64", "shape.dropout=0.5", "shape.blocks=1"]) else {
+            panic!("a GPT");
+        };
+        assert_eq!((shape.width, shape.dropout, shape.blocks, shape.heads), (64, 0.5, 1, 4));
+        let entries = Shape::Gpt(shape).fitted(7, 0).entries();
+        assert_eq!((&entries["width"], &entries["vocabulary"]), (&json!(64), &json!(7)));
+        for (set, words) in [
+            ("shape.widht=64", &["shape.widht", "did you mean `shape.width`"][..]),
+            ("shape.width=0", &["shape.width", "from 1"]),
+            ("shape.width=wide", &["wide", "whole number"]),
+            ("shape.width=66", &["divides shape.width, 66"]),
+            ("shape.dropout=1", &["below 1"]),
+        ] {
+            let error = of(&[set]).unwrap_err();
+            assert!(words.iter().all(|w| error.contains(w)), "{words:?} in {error}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Training runs through the library: every rule, every network, stopped and resumed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use untuned::rules::RULES;
+use untuned_lab::train::folder::{self, Opened};
+use untuned_lab::train::run::Stepped;
+use untuned_lab::train::{Ended, Outcome, Overrides, Watch, train};
+
+const GPT: &str =
+    "model = \"gpt\"\nbatch = 2\nsteps = 9\nevaluate_every = 4\ncheckpoint_every = 3\nevaluate_tokens = 64
+[shape]\ncontext = 8\nblocks = 1\nwidth = 16\nheads = 2\ndropout = 0.1\n";
+const LSTM: &str =
+    "model = \"lstm\"\nbatch = 3\nsteps = 9\nevaluate_every = 4\ncheckpoint_every = 3\nevaluate_tokens = 64
+[shape]\nbptt = 10\nembedding = 16\nhidden = 16\nlayers = 2\n";
+const T5: &str = "model = \"t5\"\nbatch = 2\nsteps = 9\nevaluate_every = 4\ncheckpoint_every = 3\nevaluate_tokens = 64
+[shape]\ninputs = 16\nwidth = 16\nheads = 2\nhead_width = 8\nfeed_forward = 32\nlayers = 1\nvocabulary = 400\n";
+
+/// Stops a run after some steps.
+#[derive(Default)]
+struct StopAfter {
+    steps: Option<u64>,
+    made: u64,
+    refused: u64,
+    notes: Vec<String>,
+}
+
+impl Watch for StopAfter {
+    fn stepped(&mut self, stepped: &Stepped) {
+        self.made += 1;
+        self.refused += u64::from(stepped.size.is_none());
+    }
+    fn note(&mut self, text: &str) {
+        self.notes.push(text.into());
+    }
+    fn stop(&self) -> bool {
+        self.steps.is_some_and(|steps| self.made >= steps)
+    }
+}
+
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let folder = tempfile::tempdir().unwrap();
+        let sentence = "the quick brown fox jumps over the lazy dog\nand sleeps\n";
+        fs::write(folder.path().join("text.txt"), sentence.repeat(40)).unwrap();
+        Bench { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn open(&self, experiment: &str, out: &str, set: &[&str], resume: bool) -> Opened {
+        let file = self.path("x.toml");
+        fs::write(&file, experiment).unwrap();
+        let mut overrides = Overrides::default();
+        if !experiment.contains("t5") {
+            overrides.default_data = Some(self.path("text.txt").to_string_lossy().into());
+        }
+        for text in set {
+            overrides.set(text).unwrap();
+        }
+        folder::open(&file, &overrides, Some(&self.path(out)), resume).unwrap()
+    }
+
+    fn train(&self, opened: &Opened, threads: usize, stop: Option<u64>) -> (Ended, StopAfter) {
+        let mut watch = StopAfter { steps: stop, ..StopAfter::default() };
+        (train(opened, Some(threads), &mut watch).unwrap(), watch)
+    }
+
+    /// The last weights, the trace without times, and the evaluations.
+    fn left(&self, out: &str, step: u64) -> (Vec<u8>, Vec<String>, String) {
+        let out = self.path(out);
+        let weights = fs::read(out.join(format!("checkpoint/step-{step:09}/weights.safetensors"))).unwrap();
+        (weights, trace(&out), fs::read_to_string(out.join("eval.jsonl")).unwrap())
+    }
+}
+
+fn trace(out: &Path) -> Vec<String> {
+    let text = fs::read_to_string(out.join("trace.jsonl")).unwrap();
+    text.lines().map(|line| line.split(",\"seconds\"").next().unwrap().to_string()).collect()
+}
+
+/// A rule with the parameters that it cannot do without.
+fn spec(name: &str) -> String {
+    match name {
+        "gd" => "gd:lr=0.01".into(),
+        "clipped-gd" => "clipped-gd:lr=0.1,threshold=1".into(),
+        "polyak" => "polyak:f_star=0".into(),
+        _ => name.into(),
+    }
+}
+
+#[test]
+fn every_rule_trains_and_resumes_to_the_same_bits() {
+    let bench = Bench::new();
+    for entry in RULES {
+        let (name, rule) = (entry.name, format!("rule={}", spec(entry.name)));
+        let whole = bench.open(GPT, &format!("{name}-whole"), &[&rule], false);
+        let (ended, watch) = bench.train(&whole, 2, None);
+        assert_eq!((ended.outcome, watch.made, watch.refused), (Outcome::Finished, 9, 0), "{name}");
+
+        let parts = format!("{name}-parts");
+        let (ended, _) = bench.train(&bench.open(GPT, &parts, &[&rule], false), 1, Some(5));
+        assert_eq!(ended.outcome, Outcome::Interrupted { step: 5 }, "{name}");
+        let (ended, watch) = bench.train(&bench.open(GPT, &parts, &[&rule], true), 3, None);
+        assert_eq!((ended.outcome, watch.made), (Outcome::Finished, 4), "{name}");
+        assert_eq!(bench.left(&parts, 9), bench.left(&format!("{name}-whole"), 9), "{name}");
+    }
+}
+
+#[test]
+fn every_network_resumes_to_the_same_bits() {
+    let bench = Bench::new();
+    for (name, text) in [("gpt", GPT), ("lstm", LSTM), ("t5", T5)] {
+        // This rule keeps the most beside the weights, and decay and the best weights are kept with it.
+        let set =
+            ["rule=adaptive-polyak", "optimizer.weight_decay=0.1", "keep_best=validation", "max_refusals=9"];
+        let (ended, _) = bench.train(&bench.open(text, &format!("{name}-whole"), &set, false), 2, None);
+        assert_eq!(ended.outcome, Outcome::Finished, "{name}");
+        let parts = format!("{name}-parts");
+        let mut threads = 1;
+        for resume in [false, true, true] {
+            let (ended, _) = bench.train(&bench.open(text, &parts, &set, resume), threads, Some(2));
+            assert!(matches!(ended.outcome, Outcome::Interrupted { .. }), "{name}");
+            threads += 1;
+        }
+        let (ended, watch) = bench.train(&bench.open(text, &parts, &set, true), threads, None);
+        assert_eq!((ended.outcome, watch.made), (Outcome::Finished, 3), "{name}");
+        assert_eq!(bench.left(&parts, 9), bench.left(&format!("{name}-whole"), 9), "{name}");
+
+        let again = bench.train(&bench.open(text, &parts, &set, true), 1, None);
+        assert_eq!((again.0.outcome, again.1.made), (Outcome::Already, 0), "{name}");
+    }
+}
+
+#[test]
+fn the_generated_corpus_gives_polyak_its_minimum() {
+    let bench = Bench::new();
+    for (name, text) in [("gpt", GPT), ("lstm", LSTM)] {
+        let opened = bench.open(text, name, &["rule=polyak", "steps=3", "data=generated"], false);
+        let (ended, watch) = bench.train(&opened, 2, None);
+        assert_eq!((watch.made, watch.refused), (3, 0), "{name}");
+        assert!(ended.best_loss.is_some_and(|best| best > 0.3 && best < 2.5), "{:?}", ended.best_loss);
+    }
+}
+
+#[test]
+fn epochs_have_their_steps_and_no_steps_are_a_run() {
+    let bench = Bench::new();
+    let (ended, watch) = bench.train(&bench.open(LSTM, "epochs", &["epochs=2"], false), 2, None);
+    assert_eq!(ended.outcome, Outcome::Finished);
+    assert_eq!(ended.summary.unwrap().steps, watch.made);
+    assert!(watch.made > 4, "{}", watch.made);
+    let (ended, _) = bench.train(&bench.open(GPT, "none", &["steps=0"], false), 2, None);
+    let summary = ended.summary.unwrap();
+    assert_eq!((summary.steps, summary.final_train_loss, summary.diverged), (0, None, false));
+    assert!(summary.final_test_loss.is_some() && summary.best_validation_loss.is_some());
+}
+
+#[test]
+fn a_diverging_run_keeps_its_last_good_checkpoint() {
+    let bench = Bench::new();
+    let set = ["rule=gd:lr=1e30", "checkpoint_every=1", "max_refusals=3", "steps=50"];
+    let (ended, watch) = bench.train(&bench.open(GPT, "run", &set, false), 2, None);
+    assert!(matches!(ended.outcome, Outcome::Refused { step: 3, .. }), "{:?}", ended.outcome);
+    assert_eq!((watch.made, watch.refused, ended.refusals), (4, 3, 3));
+    assert!(ended.summary.is_some_and(|summary| summary.diverged && summary.steps == 4));
+    let rows = trace(&bench.path("run"));
+    assert!(rows[1].ends_with("\"step_size\":null") && rows[1].contains("\"loss\":null"), "{rows:?}");
+    let kept: Vec<_> = fs::read_dir(bench.path("run/checkpoint")).unwrap().flatten().collect();
+    assert_eq!(kept.len(), 1, "the one whose own loss was not finite is gone");
+    assert!(kept[0].path().ends_with("step-000000000"));
+}
