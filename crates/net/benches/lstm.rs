@@ -1,6 +1,8 @@
 //! Milliseconds of an AWD-LSTM's gradient and of one layer, the best of several, and the floor: its FLOP at 220 GFLOP/s, which
 //! two cores of Zen 4 reach in large products.
 
+#![allow(clippy::unwrap_used)]
+
 use std::time::Instant;
 use untuned_net::arena::{Initial, Layout};
 use untuned_net::cpu::Cpu;
