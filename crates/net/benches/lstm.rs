@@ -79,7 +79,7 @@ fn recurrence(device: &Cpu<f32>, hidden: usize, batch: usize, count: usize) {
 }
 
 fn main() {
-    let device = Cpu::<f32>::new(std::env::var("THREADS").ok().map(|t| t.parse().unwrap())).unwrap();
+    let device = Cpu::<f32>::new(None).unwrap();
     device.inside(|| {
         for (hidden, batch, count) in
             [(1150, 20, 5), (1150, 80, 3), (400, 20, 20), (128, 20, 100), (128, 80, 50)]

@@ -1,5 +1,7 @@
 //! The AWD-LSTM beyond its gradient: sizes, the first loss, both types, threads, and what it carries.
 
+#![allow(clippy::unwrap_used)]
+
 use untuned_net::cpu::Cpu;
 use untuned_net::cpu::math::Real;
 use untuned_net::device::Device;
