@@ -1,9 +1,11 @@
 //! What can be typed: the one definition behind parsing and `--help`.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand, ValueEnum};
+use untuned_lab::train;
 use untuned_net::data::files;
 
 /// Training without tuning: the step size and the clipping threshold set themselves.
@@ -19,6 +21,7 @@ Examples:
   untuned sample untuned-runs/gpt-quick-inexact-polyak-s1   text from it
   untuned rules                                             every rule with its formula
   untuned data                                              the data files, and which of them are here
+  untuned bench step --model gpt --preset paper --batch 4   how long a training step takes here
 
 Exit codes: 0 done, 2 the request was wrong, 3 the run diverged or was refused,
             4 the system failed, 130 interrupted."
@@ -40,6 +43,8 @@ pub enum Command {
     /// List the test problems: formula, what is known of them, parameters with defaults
     Problems(List),
     Data(Data),
+    #[command(subcommand)]
+    Bench(Bench),
 }
 
 /// Run the paper's experiments and write figures, tables and a report
@@ -296,6 +301,110 @@ pub struct DataFetch {
     #[arg(long, value_name = "URL", hide = true)]
     pub from: Option<String>,
     /// Print what is there now as one JSON value
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Measure how long things take on this machine
+#[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  untuned bench step --model gpt --preset paper --batch 4
+  untuned bench update --json
+  untuned bench rule inexact-polyak")]
+pub enum Bench {
+    Step(BenchStep),
+    Update(BenchUpdate),
+    Rule(BenchRule),
+}
+
+/// A training step on random ids: forward, backward, norm, Inexact Polyak's update
+#[derive(Debug, clap::Args)]
+pub struct BenchStep {
+    /// The network
+    #[arg(long, default_value = "gpt")]
+    pub model: Model,
+    /// Its size
+    #[arg(long, default_value = "tiny")]
+    pub preset: Preset,
+    /// Sequences in a batch
+    #[arg(long, value_name = "B", default_value = "8")]
+    pub batch: NonZero<u16>,
+    /// Steps that are timed
+    #[arg(long, value_name = "N", default_value = "20")]
+    pub steps: NonZero<u32>,
+    /// Where to compute
+    #[arg(long, default_value = "cpu")]
+    pub device: Device,
+    /// Threads that compute [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Print the result as one JSON value
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Model {
+    Gpt,
+    Lstm,
+    T5,
+}
+
+impl From<Model> for train::Model {
+    fn from(model: Model) -> Self {
+        match model {
+            Model::Gpt => Self::Gpt,
+            Model::Lstm => Self::Lstm,
+            Model::T5 => Self::T5,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Preset {
+    Tiny,
+    Small,
+    Paper,
+}
+
+impl From<Preset> for train::Preset {
+    fn from(preset: Preset) -> Self {
+        match preset {
+            Preset::Tiny => Self::Tiny,
+            Preset::Small => Self::Small,
+            Preset::Paper => Self::Paper,
+        }
+    }
+}
+
+/// The gradient's norm and the update of 67 million parameters
+#[derive(Debug, clap::Args)]
+pub struct BenchUpdate {
+    /// Updates that are timed
+    #[arg(long, value_name = "N", default_value = "20")]
+    pub steps: NonZero<u32>,
+    /// Where to compute
+    #[arg(long, default_value = "cpu")]
+    pub device: Device,
+    /// Threads that compute [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Print the result as one JSON value
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// One step of a rule's own arithmetic
+#[derive(Debug, clap::Args)]
+pub struct BenchRule {
+    /// The rule, like inexact-polyak or clipped-gd:lr=0.1,threshold=10
+    #[arg(default_value = "inexact-polyak")]
+    pub rule: String,
+    /// Thousands of steps that are timed
+    #[arg(long, value_name = "N", default_value = "1000")]
+    pub steps: NonZero<u32>,
+    /// Print the result as one JSON value
     #[arg(long)]
     pub json: bool,
 }

@@ -1,5 +1,6 @@
 //! Experiments with [`untuned`]: traces, figures, reports, and the paper's experiments.
 
+pub mod bench;
 pub mod figure;
 pub mod report;
 pub mod synthetic;

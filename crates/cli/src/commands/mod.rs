@@ -3,6 +3,7 @@
 use crate::args::Command;
 use crate::end::End;
 
+mod bench;
 mod data;
 mod list;
 mod minimize;
@@ -21,5 +22,6 @@ pub fn run(command: Command) -> Result<(), End> {
         Command::Rules(args) => list::rules(&args),
         Command::Problems(args) => list::problems(&args),
         Command::Data(args) => data::run(&args),
+        Command::Bench(args) => bench::run(&args),
     }
 }

@@ -15,7 +15,8 @@ pub mod sample;
 pub mod shape;
 mod summary;
 
-pub use config::{Config, Overrides};
+pub use config::{Config, Model, Overrides, Preset};
 pub use error::TrainError;
 pub use run::{Ended, Outcome, Watch, train};
+pub use shape::Shape;
 pub use summary::Summary;

@@ -36,31 +36,28 @@ enum Slot<'a> {
 }
 
 impl Shape {
+    /// A preset's sizes.
+    pub fn preset(model: Model, preset: Preset) -> Shape {
+        use Preset::{Paper, Small, Tiny};
+        match (model, preset) {
+            (Model::Gpt, Tiny) => Shape::Gpt(GptShape::TINY),
+            (Model::Gpt, Small) => Shape::Gpt(GptShape::SMALL),
+            (Model::Gpt, Paper) => Shape::Gpt(GptShape::PAPER),
+            (Model::Lstm, Tiny) => Shape::Lstm(LstmShape::TINY, BPTT),
+            (Model::Lstm, Small) => Shape::Lstm(LstmShape::SMALL, BPTT),
+            (Model::Lstm, Paper) => Shape::Lstm(LstmShape::PAPER, BPTT),
+            (Model::T5, Tiny) => Shape::T5(T5Shape::TINY),
+            (Model::T5, Small) => Shape::T5(T5Shape::SMALL),
+            (Model::T5, Paper) => Shape::T5(T5Shape::PAPER),
+        }
+    }
+
     /// The preset's sizes with those of the table `[shape]`. The vocabulary is the data's: see [`Shape::fitted`].
     ///
     /// # Errors
     /// Names a key that does not exist, or a size that makes no sense.
     pub fn of(config: &Config) -> Result<Shape, ConfigError> {
-        let mut shape = match config.model {
-            Model::Gpt => Shape::Gpt(match config.preset {
-                Preset::Tiny => GptShape::TINY,
-                Preset::Small => GptShape::SMALL,
-                Preset::Paper => GptShape::PAPER,
-            }),
-            Model::Lstm => {
-                let shape = match config.preset {
-                    Preset::Tiny => LstmShape::TINY,
-                    Preset::Small => LstmShape::SMALL,
-                    Preset::Paper => LstmShape::PAPER,
-                };
-                Shape::Lstm(shape, BPTT)
-            }
-            Model::T5 => Shape::T5(match config.preset {
-                Preset::Tiny => T5Shape::TINY,
-                Preset::Small => T5Shape::SMALL,
-                Preset::Paper => T5Shape::PAPER,
-            }),
-        };
+        let mut shape = Shape::preset(config.model, config.preset);
         let mut slots = shape.slots();
         let known: Vec<&str> = slots.iter().map(|(key, _)| *key).collect();
         for (key, value) in &config.shape {
@@ -107,11 +104,7 @@ impl Shape {
 
     /// Every size by name, for a checkpoint.
     pub fn entries(mut self) -> BTreeMap<String, serde_json::Value> {
-        let vocabulary = match &self {
-            Shape::Gpt(shape) => shape.vocabulary,
-            Shape::Lstm(shape, _) => shape.vocabulary,
-            Shape::T5(shape) => shape.vocabulary,
-        };
+        let vocabulary = self.vocabulary();
         let slots = self.slots();
         let entries = slots.into_iter().map(|(key, slot)| match slot {
             Slot::Size(size) => (key.to_string(), json!(*size)),
@@ -119,6 +112,23 @@ impl Shape {
             Slot::Weight(weight) => (key.to_string(), json!(*weight)),
         });
         entries.chain([("vocabulary".to_string(), json!(vocabulary))]).collect()
+    }
+
+    /// Different ids.
+    pub fn vocabulary(&self) -> usize {
+        match self {
+            Shape::Gpt(shape) => shape.vocabulary,
+            Shape::Lstm(shape, _) => shape.vocabulary,
+            Shape::T5(shape) => shape.vocabulary,
+        }
+    }
+
+    /// The ids of one sequence that are seen, and those that are to be predicted.
+    pub fn lengths(&self) -> (usize, usize) {
+        match self {
+            Shape::T5(shape) => (shape.inputs, shape.targets),
+            _ => (self.longest(), self.longest()),
+        }
     }
 
     /// The longest sequence that a text is read in when there are no batches.

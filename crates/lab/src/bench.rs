@@ -1,0 +1,217 @@
+//! How long a training step, an update and a rule take on this machine.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use untuned::{Observation, Rule, StepRule};
+use untuned_net::cpu::Cpu;
+use untuned_net::device::{Device, DeviceError};
+use untuned_net::models::{Feed, Noise, SCALARS, loss_of};
+use untuned_net::random::Site;
+
+use crate::train::{Model, Preset, Shape};
+
+/// Steps before the clock counts: buffers grow and caches fill in the first.
+const WARM_UP: u32 = 3;
+
+/// A training step: forward, backward, norm, rule and update.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepTime {
+    /// `gpt`, `lstm` or `t5`.
+    pub model: &'static str,
+    /// Where it ran.
+    pub device: String,
+    /// What it computed in.
+    pub precision: &'static str,
+    /// Sequences in a batch.
+    pub batch: usize,
+    /// Parameters.
+    pub params: usize,
+    /// The median time of a step.
+    pub ms: f64,
+    /// Ids that the network reads (T5: those of the encoder) by that median.
+    pub tokens_per_s: f64,
+    /// The last loss.
+    pub loss: f64,
+    /// The most memory that the process held; unknown where the system does not say.
+    pub peak_bytes: Option<u64>,
+}
+
+/// Times `steps` training steps of a network on random ids, with Inexact Polyak's sizes.
+///
+/// # Errors
+/// When the device has too little memory, or fails.
+pub fn step(
+    model: Model,
+    preset: Preset,
+    batch: usize,
+    steps: u32,
+    threads: Option<usize>,
+) -> Result<StepTime, DeviceError> {
+    let device = Cpu::<f32>::new(threads)?;
+    let shape = Shape::preset(model, preset);
+    let (inputs, targets) = shape.lengths();
+    let mut network = shape.network(&device, batch, inputs)?;
+    let params = network.layout().parameters();
+    let mut x = device.parameters(&network.layout().initial(1))?;
+    let mut dx = device.parameters(&vec![0.0; network.layout().len()])?;
+    let mut scalars = device.scalars(SCALARS + 1)?;
+    let ids = |site: u32, step: u32, to: &mut [u32]| {
+        let site = Site { seed: 1, site, step };
+        to.iter_mut().enumerate().for_each(|(i, id)| *id = site.bits(i as u64) % shape.vocabulary() as u32);
+    };
+    let (mut seen, mut wanted) = (vec![0; batch * inputs], vec![0; batch * targets]);
+    let mut times = Vec::with_capacity(steps as usize);
+    let mut loss = f64::NAN;
+    device.inside(|| {
+        for step in 0..WARM_UP + steps {
+            ids(1, step, &mut seen);
+            ids(2, step, &mut wanted);
+            let feed = Feed { inputs: &seen, targets: &wanted, batch };
+            let start = Instant::now();
+            network.gradient(&device, feed, Some(Noise { seed: 1, step }), &x, &mut dx, &mut scalars);
+            device.square_norm(&dx, &mut scalars, SCALARS);
+            let mut values = [0.0; SCALARS + 1];
+            device.read(&scalars, &mut values)?;
+            let seen = loss_of(&values);
+            device.update(&mut x, None, &dx, seen.objective / (5000f64.sqrt() * values[SCALARS]), 0.0);
+            if step >= WARM_UP {
+                times.push(start.elapsed().as_secs_f64() * 1e3);
+            }
+            loss = seen.plain;
+        }
+        Ok(())
+    })?;
+    let ms = median(times);
+    Ok(StepTime {
+        model: model.name(),
+        device: device.name(),
+        precision: "f32",
+        batch,
+        params,
+        ms,
+        tokens_per_s: (batch * inputs) as f64 / ms * 1e3,
+        loss,
+        peak_bytes: peak_bytes(),
+    })
+}
+
+/// The gradient's norm and the update: one pass over memory each.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct UpdateTime {
+    /// Where it ran.
+    pub device: String,
+    /// Parameters.
+    pub params: usize,
+    /// The median time of both passes.
+    pub ms: f64,
+    /// 16 bytes per parameter by that median: the norm reads the gradient, the update reads both and writes one.
+    pub bytes_per_s: f64,
+}
+
+/// Parameters of [`update`]: 256 MiB of them, more than any cache holds.
+const UPDATED: usize = 1 << 26;
+
+/// Times `steps` updates.
+///
+/// # Errors
+/// When the device has too little memory, or fails.
+pub fn update(steps: u32, threads: Option<usize>) -> Result<UpdateTime, DeviceError> {
+    let device = Cpu::<f32>::new(threads)?;
+    let mut values = vec![0.0; UPDATED];
+    Site { seed: 1, site: 3, step: 0 }.fill_uniform(&mut values, -1.0, 1.0);
+    let (mut x, gradient) = (device.parameters(&values)?, device.parameters(&values)?);
+    drop(values);
+    let mut scalars = device.scalars(1)?;
+    let mut times = Vec::with_capacity(steps as usize);
+    device.inside(|| {
+        for step in 0..WARM_UP + steps {
+            let start = Instant::now();
+            device.square_norm(&gradient, &mut scalars, 0);
+            let mut values = [0.0];
+            device.read(&scalars, &mut values)?;
+            device.update(&mut x, None, &gradient, 1e-3 / values[0], 0.0);
+            if step >= WARM_UP {
+                times.push(start.elapsed().as_secs_f64() * 1e3);
+            }
+        }
+        Ok(())
+    })?;
+    let ms = median(times);
+    Ok(UpdateTime {
+        device: device.name(),
+        params: UPDATED,
+        ms,
+        bytes_per_s: UPDATED as f64 * 16.0 / ms * 1e3,
+    })
+}
+
+/// A rule's own arithmetic.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RuleTime {
+    /// The rule, with its parameters.
+    pub rule: String,
+    /// The median time of one step.
+    pub ns: f64,
+}
+
+/// Steps of a rule between two looks at the clock.
+const RULE_STEPS: u64 = 1000;
+
+/// Times a rule on a slowly falling loss, `steps` times a thousand steps.
+///
+/// # Errors
+/// When the rule refuses the loss.
+pub fn rule(name: String, rule: &Rule, steps: u32) -> Result<RuleTime, untuned::Refusal> {
+    let mut times = Vec::with_capacity(steps as usize);
+    for _ in 0..steps {
+        let mut rule = rule.clone();
+        let start = Instant::now();
+        for step in 0..RULE_STEPS {
+            let fall = 1.0 / (step + 1) as f64;
+            let seen = Observation {
+                x0_norm: 10.0,
+                distance: Some(fall),
+                grad_sum: Some(fall),
+                dimension: 1000,
+                ..Observation::new(step, 1.0 + fall, 1.0 + fall)
+            };
+            std::hint::black_box(rule.step(std::hint::black_box(&seen))?);
+        }
+        times.push(start.elapsed().as_secs_f64() * 1e9 / RULE_STEPS as f64);
+    }
+    Ok(RuleTime { rule: name, ns: median(times) })
+}
+
+/// The middle one; the upper one of two.
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The most memory that this process has held, where the system says so.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_one() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 3.0);
+        assert!(median(vec![]).is_nan());
+    }
+
+    #[test]
+    fn a_step_is_timed_and_its_loss_is_that_of_guessing() {
+        let time = step(Model::Gpt, Preset::Tiny, 1, 1, Some(1)).unwrap();
+        assert_eq!((time.model, time.batch, time.params), ("gpt", 1, 804_096));
+        assert!(time.ms > 0.0 && (time.loss - 65f64.ln()).abs() < 0.2, "{time:?}");
+        assert!(time.peak_bytes.is_none_or(|bytes| bytes > 3 * 4 * 804_096));
+    }
+}
