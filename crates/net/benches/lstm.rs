@@ -1,6 +1,8 @@
 //! Milliseconds of an AWD-LSTM's gradient and of one layer, the best of several, and the floor: its FLOP at 220 GFLOP/s, which
 //! two cores of Zen 4 reach in large products.
 
+#![allow(clippy::unwrap_used)]
+
 use std::time::Instant;
 use untuned_net::arena::{Initial, Layout};
 use untuned_net::cpu::Cpu;
@@ -77,7 +79,7 @@ fn recurrence(device: &Cpu<f32>, hidden: usize, batch: usize, count: usize) {
 }
 
 fn main() {
-    let device = Cpu::<f32>::new(std::env::var("THREADS").ok().map(|t| t.parse().unwrap())).unwrap();
+    let device = Cpu::<f32>::new(None).unwrap();
     device.inside(|| {
         for (hidden, batch, count) in
             [(1150, 20, 5), (1150, 80, 3), (400, 20, 20), (128, 20, 100), (128, 80, 50)]

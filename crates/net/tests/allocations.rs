@@ -1,10 +1,12 @@
 //! A training step allocates nothing of our own after the first.
 
+#![allow(clippy::unwrap_used)]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use untuned_net::cpu::Cpu;
 use untuned_net::device::Device;
-use untuned_net::models::{Feed, Gpt, GptShape, Network, Noise};
+use untuned_net::models::{Feed, Gpt, GptShape, Lstm, LstmShape, Network, Noise, T5, T5Shape};
 
 /// Counts allocations, but for those of single bytes and those aligned to a cache line: the `gemm` crate keeps a list of flags and
 /// packs into buffers of its own at every product, and nothing of ours is aligned so.
@@ -59,6 +61,21 @@ fn a_step_allocates_nothing() {
     let shape = GptShape { vocabulary: 11, context: 40, blocks: 2, width: 16, heads: 2, dropout: 0.2 };
     let mut gpt = Gpt::new(&device, shape, 4).unwrap();
     assert_eq!(counted(&device, &mut gpt, feed), 0, "GPT");
+    let shape = LstmShape { vocabulary: 11, ..LstmShape::TINY };
+    let mut lstm = Lstm::new(&device, shape, 4, 40).unwrap();
+    assert_eq!(counted(&device, &mut lstm, feed), 0, "the LSTM");
+    let shape = T5Shape {
+        vocabulary: 11,
+        width: 16,
+        heads: 2,
+        head_width: 8,
+        feed_forward: 24,
+        layers: 2,
+        inputs: 40,
+        targets: 40,
+    };
+    let mut t5 = T5::new(&device, shape, 4).unwrap();
+    assert_eq!(counted(&device, &mut t5, feed), 0, "T5");
     let counts = COUNT.load(Ordering::Relaxed);
     drop(vec![1f32; 10]);
     assert_eq!(COUNT.load(Ordering::Relaxed), counts + 1, "allocations are counted");

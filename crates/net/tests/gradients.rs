@@ -1,5 +1,7 @@
 //! Every network's gradient against differences of its loss, in f64.
 
+#![allow(clippy::unwrap_used)]
+
 use untuned_net::arena::Layout;
 use untuned_net::cpu::Cpu;
 use untuned_net::device::Device;

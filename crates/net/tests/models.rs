@@ -1,9 +1,11 @@
 //! The networks as a whole: sizes, where they start, and that precision and threads do not matter.
 
+#![allow(clippy::unwrap_used)]
+
 use untuned_net::arena::{Initial, Layout};
 use untuned_net::cpu::{Cpu, math::Real};
 use untuned_net::device::Device;
-use untuned_net::models::{Feed, Gpt, GptShape, Network, Noise, SCALARS, T5, T5Shape, loss_of};
+use untuned_net::models::{Feed, Gpt, GptShape, LstmShape, Network, Noise, SCALARS, T5, T5Shape, loss_of};
 use untuned_net::random::Site;
 
 fn ids(count: usize, below: usize, seed: u64) -> Vec<u32> {
@@ -16,6 +18,7 @@ fn parameters_are_as_many_as_upstream() {
     let gpt = GptShape::PAPER.layout();
     assert_eq!(gpt.parameters(), 10_745_088);
     assert_eq!(gpt.parameters() - gpt.tensors()[1].view.len(), 10_646_784, "without positions");
+    assert_eq!(LstmShape::PAPER.layout().parameters(), 24_221_600);
     assert_eq!(T5Shape::PAPER.layout().parameters(), 247_577_856);
 }
 

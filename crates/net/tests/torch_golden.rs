@@ -1,5 +1,7 @@
 //! Every network's loss and gradient against PyTorch's: `torch/*.json` holds what `torch/agreement.py` computed in f64.
 
+#![allow(clippy::unwrap_used)]
+
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

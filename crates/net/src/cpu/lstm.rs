@@ -1,109 +1,20 @@
-//! An LSTM over a whole sequence, and the regularizers of its last layer.
+//! An LSTM over a whole sequence.
 //!
-//! What does not depend on the step before is one product over all positions. What does is a product of few rows (the batch)
-//! with a matrix of 21 MB (in the paper's shape) at every position: that matrix is packed once per pass, in panels whose columns
-//! stand side by side, and a task multiplies one panel and applies what follows before the next position starts. Every number is
-//! one sum over the inner dimension in its order, so that neither tiles nor threads change its bits.
+//! What does not depend on the step before is one product over all positions. What does is a product of few rows, the batch, with a
+//! matrix of 21 MB (in the paper's shape) at every position: that matrix is packed once per pass, and the task that multiplies
+//! one of its [`panels`](super::panels) applies what follows, too.
 #![allow(unsafe_code)]
 
 use super::math::{Real, dispatch};
 use super::matrix::{Matrix, MatrixMut, Shared, Write};
-use super::{Cpu, lock, reserve, vector};
-use crate::device::{Dropout, Lstm, Regularizers};
+use super::panels::{ROWS, Room, WIDTH, multiply_tiles, sweep};
+use super::{Cpu, lock, vector};
+use crate::device::{Dropout, Lstm};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Sequences in a tile: 5 × 64 sums are 20 of the 32 vector registers of AVX-512, and 20 or 80 sequences are whole tiles.
-const ROWS: usize = 5;
-/// Columns in a panel of the packed matrix.
-const WIDTH: usize = 64;
 /// Units whose four gates stand side by side in a panel: a vector of each gate.
 const UNITS: usize = WIDTH / 4;
-/// Inner positions that a panel's tiles take in turns: 128 KiB of the panel in f32, which stay in the cache of the second level.
-const BLOCK: usize = 512;
-/// Numbers of the packed matrix that every thread may read for itself, 512 KiB in f32. A larger matrix is shared out.
-const SMALL: usize = 1 << 17;
-
-/// The sums of one tile in one panel.
-type Sums<R> = [[R; WIDTH]; ROWS];
-
-/// The room for one pass: the packed matrix, the rows that it is multiplied with (tile by tile, `inner` × [`ROWS`] each) at this
-/// position and at the next, and the gradient of the cells.
-struct Room<'a, R> {
-    panels: &'a mut [R],
-    rows: &'a mut [R],
-    d_cells: &'a mut [R],
-}
-
-impl<'a, R: Real> Room<'a, R> {
-    fn new(scratch: &'a mut Vec<R>, panels: usize, inner: usize, batch: usize, d_cells: usize) -> Self {
-        let (matrix, rows) = (panels * inner * WIDTH, batch.div_ceil(ROWS) * inner * ROWS);
-        // One cache line more, to start at the first of one.
-        let all = reserve(scratch, matrix + 2 * rows + d_cells + 64);
-        let skip = all.as_ptr().align_offset(64).min(64);
-        let (panels, rest) = all[skip..].split_at_mut(matrix);
-        let (rows, rest) = rest.split_at_mut(2 * rows);
-        // The rows beyond the batch are multiplied, too.
-        rows.fill(R::ZERO);
-        rest[..d_cells].fill(R::ZERO);
-        Self { panels, rows, d_cells: &mut rest[..d_cells] }
-    }
-}
-
-/// `sums += aᵀ·b` over the inner dimension, one position after the other.
-#[inline(always)]
-fn multiply<R: Real>(a: &[[R; ROWS]], b: &[[R; WIDTH]], sums: &mut Sums<R>) {
-    let mut local = *sums;
-    for (a, b) in a.iter().zip(b) {
-        for row in 0..ROWS {
-            for column in 0..WIDTH {
-                local[row][column] = a[row].mul_add(b[column], local[row][column]);
-            }
-        }
-    }
-    *sums = local;
-}
-
-/// Adds the product of some tiles with one panel, in blocks of the inner dimension so that all tiles find a block in the cache.
-fn multiply_tiles<R: Real>(tiles: &[R], panel: &[R], inner: usize, sums: &mut [Sums<R>]) {
-    let (panel, _) = panel.as_chunks::<WIDTH>();
-    let (tiles, _) = tiles.as_chunks::<ROWS>();
-    for start in (0..inner).step_by(BLOCK) {
-        let block = start..inner.min(start + BLOCK);
-        for (tile, sums) in tiles.chunks_exact(inner).zip(sums.iter_mut()) {
-            let (a, b) = (&tile[block.clone()], &panel[block.clone()]);
-            dispatch(
-                #[inline(always)]
-                || multiply(a, b, sums),
-            );
-        }
-    }
-}
-
-/// Calls `one(step, panel, tiles)` for all steps in order. Threads share out the panels of each step or, when the matrix is small,
-/// the tiles: then none waits for the others, which would take 5 to 20 µs at every step.
-fn sweep<R: Real>(
-    cpu: &Cpu<R>,
-    steps: usize,
-    panels: usize,
-    tiles: usize,
-    small: bool,
-    one: impl Fn(usize, usize, Range<usize>) + Sync,
-) {
-    cpu.pool.install(|| {
-        if small {
-            let share = tiles.div_ceil(cpu.threads());
-            (0..tiles.div_ceil(share)).into_par_iter().for_each(|part| {
-                let tiles = part * share..tiles.min((part + 1) * share);
-                (0..steps).for_each(|step| (0..panels).for_each(|panel| one(step, panel, tiles.clone())));
-            });
-        } else {
-            for step in 0..steps {
-                (0..panels).into_par_iter().for_each(|panel| one(step, panel, 0..tiles));
-            }
-        }
-    });
-}
 
 /// The first numbers of a slice, and 0 where it is shorter.
 #[inline(always)]
@@ -124,6 +35,18 @@ fn store<R: Real>(values: &[R; UNITS], to: &mut [R]) {
     match to.first_chunk_mut() {
         Some(to) => *to = *values,
         None => to.copy_from_slice(&values[..to.len()]),
+    }
+}
+
+/// What comes before the product for [`UNITS`] units of one sequence: the inputs' part of the arguments, and the biases.
+#[inline(always)]
+fn start<R: Real>(inputs: [&[R]; 4], biases: [&[R]; 2], hidden: usize, arguments: &mut [R; WIDTH]) {
+    for (gate, to) in arguments.as_chunks_mut::<UNITS>().0.iter_mut().enumerate() {
+        let (x, at) = (load(inputs[gate]), gate * hidden..gate * hidden + inputs[gate].len());
+        let (b, b2) = (load(&biases[0][at.clone()]), load(&biases[1][at]));
+        for u in 0..UNITS {
+            to[u] = x[u] + (b[u] + b2[u]);
+        }
     }
 }
 
@@ -292,22 +215,16 @@ pub fn forward<R: Real>(
             let gate_of = |at: usize, gate: usize| unsafe {
                 shared_gates.slice((at * 4 + gate) * hidden + first, count)
             };
-            // All at once, so that the processor fetches many at a time: none of them is in a cache.
+            // All at once, so that the processor fetches many at a time: none of them is in a cache. Rows beyond the batch keep
+            // what is left in the scratch, and nobody reads their sums.
             for (tile, sums) in tiles.clone().zip(&mut *sums) {
                 for (row, sums) in sums.iter_mut().enumerate().take(batch - tile * ROWS) {
                     let at = row_of(tile, row);
                     let inputs = [gate_of(at, 0), gate_of(at, 1), gate_of(at, 2), gate_of(at, 3)];
+                    let biases = biases.map(|bias| &bias[first..]);
                     dispatch(
                         #[inline(always)]
-                        || {
-                            for (gate, sums) in sums.as_chunks_mut::<UNITS>().0.iter_mut().enumerate() {
-                                let at = gate * hidden + first;
-                                let [b, b2] =
-                                    [load(&biases[0][at..][..count]), load(&biases[1][at..][..count])];
-                                *sums = load(inputs[gate]);
-                                (0..UNITS).for_each(|u| sums[u] += b[u] + b2[u]);
-                            }
-                        },
+                        || start(inputs.map(|input| &*input), biases, hidden, sums),
                     );
                 }
             }
@@ -331,7 +248,7 @@ pub fn forward<R: Real>(
             }
         });
     };
-    sweep(cpu, time, panels, tiles, weights.len() <= SMALL, one);
+    sweep(cpu, time, panels, tiles, weights.len(), one);
     carried_h.copy_from_slice(&out[time * state..][..state]);
     carried_c.copy_from_slice(&cells[time * state..][..state]);
 }
@@ -440,54 +357,5 @@ fn recurrent_backward<R: Real>(
             }
         });
     };
-    sweep(cpu, time, panels, tiles, weights.len() <= SMALL, one);
-}
-
-/// `α·mean(dropped²)` and `β·mean((h_{t+1} − h_t)²)`. With one position nothing changes in time.
-pub fn regularizers<R: Real>(cpu: &Cpu<R>, shape: Regularizers, dropped: &[R], raw: &[R]) -> [f64; 2] {
-    let state = shape.batch * shape.width;
-    let n = shape.time * state;
-    let changes = n - state;
-    let activation = vector::square_norm(cpu, &dropped[..n]) / n as f64;
-    let change = vector::square_distance(cpu, &raw[2 * state..n + state], &raw[state..n]);
-    [shape.activation * activation, shape.change * change / changes.max(1) as f64]
-}
-
-/// `d_raw_t = M ∘ (d_dropped_t + 2α·dropped_t/n) + 2β/m·((h_t − h_{t−1}) − (h_{t+1} − h_t))`, with `n` numbers, `m` changes, and
-/// no change before the first position and after the last.
-pub fn regularizers_backward<R: Real>(
-    cpu: &Cpu<R>,
-    shape: Regularizers,
-    dropped: &[R],
-    raw: &[R],
-    d_dropped: &[R],
-    d_raw: &mut [R],
-) {
-    let Regularizers { time, batch, width, dropout, .. } = shape;
-    let (rows, state) = (time * batch, batch * width);
-    let activation = R::from_f64(2.0 * shape.activation / (rows * width) as f64);
-    let change = R::from_f64(2.0 * shape.change / ((time - 1).max(1) * state) as f64);
-    let part = cpu.rows_per_part(rows, width);
-    let one = |(index, to): (usize, &mut [R])| {
-        for (row, to) in to.chunks_exact_mut(width).enumerate() {
-            let row = index * part + row;
-            let at = row * width..(row + 1) * width;
-            let row_of = |row: usize| &raw[row * width..][..width];
-            // The state before the first position stands in front of `raw`.
-            let h = row_of(row + batch);
-            let before = if row < batch { h } else { row_of(row) };
-            let after = if row + batch < rows { row_of(row + 2 * batch) } else { h };
-            dropout.fill(row, to);
-            dispatch(
-                #[inline(always)]
-                || {
-                    for (u, (&d, &dropped)) in d_dropped[at.clone()].iter().zip(&dropped[at]).enumerate() {
-                        let bend = (h[u] - before[u]) - (after[u] - h[u]);
-                        to[u] = to[u] * (d + activation * dropped) + change * bend;
-                    }
-                },
-            );
-        }
-    };
-    cpu.pool.install(|| d_raw[..rows * width].par_chunks_mut(part * width).enumerate().for_each(one));
+    sweep(cpu, time, panels, tiles, weights.len(), one);
 }

@@ -154,6 +154,19 @@ impl<'a, R: Real> Shared<'a, R> {
     }
 }
 
+/// Asks the processor to fetch what will be read soon.
+#[inline(always)]
+pub fn prefetch<T>(what: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; every x86-64 has it.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(what).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = what;
+}
+
 /// Whether a product overwrites what was there or adds to it.
 pub use crate::device::Write;
 

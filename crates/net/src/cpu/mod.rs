@@ -12,6 +12,8 @@ mod lstm;
 pub mod math;
 pub mod matrix;
 mod norm;
+mod panels;
+mod regularizers;
 mod relative_bias;
 mod vector;
 
@@ -387,7 +389,7 @@ impl<R: Real> Device for Cpu<R> {
         scalars: &mut Vec<f64>,
         at: usize,
     ) {
-        let losses = lstm::regularizers(self, shape, dropped, raw);
+        let losses = regularizers::forward(self, shape, dropped, raw);
         scalars[at..at + 2].copy_from_slice(&losses);
     }
 
@@ -399,7 +401,7 @@ impl<R: Real> Device for Cpu<R> {
         d_dropped: &Vec<R>,
         d_raw: &mut Vec<R>,
     ) {
-        lstm::regularizers_backward(self, shape, dropped, raw, d_dropped, d_raw);
+        regularizers::backward(self, shape, dropped, raw, d_dropped, d_raw);
     }
 
     fn head(

@@ -15,13 +15,13 @@ fn sum<R: Real>(len: usize, term: impl Fn(usize) -> R) -> R {
     let whole = len / LANES * LANES;
     let mut at = 0;
     while at < whole {
-        for lane in 0..LANES {
-            sums[lane] += term(at + lane);
+        for (lane, sum) in sums.iter_mut().enumerate() {
+            *sum += term(at + lane);
         }
         at += LANES;
     }
-    for lane in 0..len - whole {
-        sums[lane] += term(whole + lane);
+    for (lane, sum) in sums.iter_mut().enumerate().take(len - whole) {
+        *sum += term(whole + lane);
     }
     let mut width = LANES;
     while width > 1 {
@@ -32,6 +32,9 @@ fn sum<R: Real>(len: usize, term: impl Fn(usize) -> R) -> R {
     }
     sums[0]
 }
+
+/// Some rows of what a norm writes: its output, statistics and stream.
+type Part<'a, R> = ((&'a mut [R], &'a mut [R]), &'a mut [R]);
 
 /// `stream = stream_in + M∘branch`; `out = w ∘ (stream − mean)·r` with `r = 1/√(variance + ε)`, and for RMSNorm mean 0.
 /// `statistics` holds mean and `r` of each row.
@@ -61,7 +64,7 @@ pub fn forward<R: Real>(
             cpu.pool.install(|| work.zip(stream_in[..rows * width].par_chunks(part * width)).for_each(one));
         }
         Some((branch, dropout, stream)) => {
-            let one = |(index, ((out, statistics), stream)): (usize, ((&mut [R], &mut [R]), &mut [R]))| {
+            let one = |(index, ((out, statistics), stream)): (usize, Part<'_, R>)| {
                 let first = index * part;
                 let rows = out.chunks_exact_mut(width).zip(statistics.chunks_exact_mut(2));
                 for (row, ((out, statistics), stream)) in rows.zip(stream.chunks_exact_mut(width)).enumerate()
