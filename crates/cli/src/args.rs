@@ -193,7 +193,7 @@ pub struct Sample {
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub length: usize,
     /// 0 takes the likeliest, 1 draws by the network's own probabilities
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
     pub temperature: f64,
     /// What the draws come from
     #[arg(long, value_name = "S", default_value_t = 1)]

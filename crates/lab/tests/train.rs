@@ -166,7 +166,7 @@ fn epochs_have_their_steps_and_no_steps_are_a_run() {
 #[test]
 fn a_diverging_run_keeps_its_last_good_checkpoint() {
     let bench = Bench::new();
-    let set = ["rule=gd:lr=1e30", "checkpoint_every=1", "max_refusals=3", "steps=50"];
+    let set = ["rule=gd:lr=1e300", "checkpoint_every=1", "max_refusals=3", "steps=50"];
     let (ended, watch) = bench.train(&bench.open(GPT, "run", &set, false), 2, None);
     assert!(matches!(ended.outcome, Outcome::Refused { step: 3, .. }), "{:?}", ended.outcome);
     assert_eq!((watch.made, watch.refused, ended.refusals), (4, 3, 3));

@@ -151,33 +151,36 @@ fn killed_many_times_it_ends_with_the_same_bits() {
     let began = Instant::now();
     expect(&train(folder.path(), &format!("{arguments} --out whole --threads 2")), 0, &[]);
     let whole = began.elapsed();
-    let (mut kills, mut random) = (0, 12345u64);
-    for round in 0..60 {
-        let threads = 1 + round % 3;
-        let arguments = format!("{arguments} --out killed --resume --threads {threads}");
-        if kills == 14 {
-            expect(&train(folder.path(), &arguments), 0, &[]);
+    let (mut kills, mut rounds, mut random) = (0, 0, 12345u64);
+    // A machine that is quick at some times and slow at others ends a run after few kills: then another follows.
+    for run in 0.. {
+        if kills >= 12 {
             break;
         }
-        let mut child = command(folder.path(), &arguments)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the program starts");
-        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        let share = (random >> 33) as f64 / (1u64 << 31) as f64;
-        std::thread::sleep(whole.mul_f64(share / 7.0).max(Duration::from_millis(1)));
-        if child.try_wait().expect("a child").is_some() {
-            break;
+        let run = format!("killed-{run}");
+        loop {
+            rounds += 1;
+            let arguments = format!("{arguments} --out {run} --resume --threads {}", 1 + rounds % 3);
+            let mut child = command(folder.path(), &arguments)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("the program starts");
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let share = (random >> 33) as f64 / (1u64 << 31) as f64;
+            std::thread::sleep(whole.mul_f64(share / 5.0));
+            if kills >= 12 || child.try_wait().expect("a child").is_some() {
+                assert_eq!(child.wait().expect("a child").code(), Some(0));
+                break;
+            }
+            child.kill().expect("a child that runs");
+            child.wait().expect("a child");
+            kills += 1;
         }
-        child.kill().expect("a child that runs");
-        child.wait().expect("a child");
-        kills += 1;
+        let run = folder.path().join(run);
+        assert!(left(&run, 500) == left(&folder.path().join("whole"), 500), "after {kills} kills");
+        assert!(run.join("summary.json").is_file());
     }
-    assert!(kills >= 10, "{kills} kills");
-    let run = folder.path().join("killed");
-    assert!(left(&run, 500) == left(&folder.path().join("whole"), 500));
-    assert!(run.join("summary.json").is_file());
 }
 
 #[cfg(unix)]
@@ -331,7 +334,7 @@ fn wrong_requests_end_with_2_and_say_what_to_type() {
 #[test]
 fn a_run_that_diverges_ends_with_3_and_its_checkpoint_loads() {
     let folder = bench();
-    let output = train(folder.path(), "--rule gd:lr=1e30 --steps 100 --set max_refusals=4 --out run");
+    let output = train(folder.path(), "--rule gd:lr=1e300 --steps 100 --set max_refusals=4 --out run");
     expect(&output, 3, &["ended at step 4", "refused"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("refused steps    4"));
     let run = folder.path().join("run");

@@ -267,6 +267,8 @@ pub fn list(folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
 pub struct Expected<'a> {
     /// The network's name.
     pub model: &'a str,
+    /// What the run trains on, where it is to go on.
+    pub data: Option<&'a Description>,
     /// Its sizes; nothing where they come from the checkpoint.
     pub shape: Option<&'a BTreeMap<String, serde_json::Value>>,
     /// The lengths of `trace.jsonl` and `eval.jsonl` as they are.
@@ -330,6 +332,12 @@ fn read(
 fn check(state: &State, expected: &Expected<'_>) -> Result<(), String> {
     if state.model != expected.model {
         return Err(format!("it is of the model {}, not {}", state.model, expected.model));
+    }
+    if let Some(now) = expected.data.filter(|now| **now != state.data) {
+        let (then, now) = (&state.data.what, &now.what);
+        return Err(format!(
+            "the data is not what the run began with ({then}, now {now}); give the same data"
+        ));
     }
     for (key, value) in expected.shape.into_iter().flatten() {
         match state.shape.get(key) {
@@ -418,7 +426,7 @@ mod tests {
     }
 
     fn expected() -> Expected<'static> {
-        Expected { model: "gpt", shape: None, lengths: None }
+        Expected { model: "gpt", data: None, shape: None, lengths: None }
     }
 
     fn find(folder: &Path) -> Result<(Option<Checkpoint>, Vec<String>), TrainError> {

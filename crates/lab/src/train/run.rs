@@ -238,6 +238,7 @@ fn find_checkpoint<D: Device>(
     let folder = folder.join(CHECKPOINT);
     let expected = Expected {
         model: &state.model,
+        data: Some(&state.data),
         shape: Some(&state.shape),
         lengths: Some((trace.found()?, eval.found()?)),
     };
@@ -246,13 +247,6 @@ fn find_checkpoint<D: Device>(
         watch.note(&format!("{problem}; the one before it is used"));
     }
     if let Some(found) = &found {
-        if found.state.data != state.data {
-            let (then, now) = (&found.state.data, &state.data);
-            return Err(TrainError::Request(format!(
-                "the data is not what the run began with ({}, now {}); give the same data, or a new folder with --out",
-                then.what, now.what
-            )));
-        }
         checkpoint::remove_after(&folder, found.state.step)?;
     }
     Ok(found)
