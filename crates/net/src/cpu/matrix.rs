@@ -1,6 +1,6 @@
 //! Matrix products, and the views of memory that they work on.
 //!
-//! The only file with `unsafe` code besides [`super::attention`] and [`super::lstm`]: the `gemm` crate takes pointers, and the
+//! The only file with `unsafe` code besides `attention.rs` and `lstm.rs`: the `gemm` crate takes pointers, and the
 //! tasks of one product write to parts of one matrix that are not contiguous.
 #![allow(unsafe_code)]
 
