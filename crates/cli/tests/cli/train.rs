@@ -214,7 +214,8 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_is_used() {
     let folder = bench();
     let path = |run: &str| folder.path().join(run);
     expect(&train(folder.path(), "--out whole --steps 10"), 0, &[]);
-    let damages: [(&str, fn(&Path)); 3] = [
+    type Damage = (&'static str, fn(&Path));
+    let damages: [Damage; 3] = [
         ("weights.safetensors", |file| {
             let mut bytes = fs::read(file).expect("readable");
             let middle = bytes.len() / 2;

@@ -194,7 +194,7 @@ impl Shape {
 
 /// Heads share the width.
 fn divides(heads: usize, width: usize) -> Result<(), ConfigError> {
-    if width % heads == 0 {
+    if width.is_multiple_of(heads) {
         return Ok(());
     }
     let remedy = format!("give one that divides shape.width, {width}");
