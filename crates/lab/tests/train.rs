@@ -1,4 +1,5 @@
 //! Training runs through the library: every rule, every network, stopped and resumed.
+#![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -72,7 +72,7 @@ pub fn run(args: &Minimize) -> Result<(), End> {
     };
     let bar = progress_bar(args.steps);
     let mut watch = |i: &Iterate<'_>| {
-        if i.step % 4096 == 0 {
+        if i.step.is_multiple_of(4096) {
             bar.set_position(i.step);
         }
         if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -105,12 +105,10 @@ fn words(summary: &Summary, ended: &Ended, folder: &Path) -> String {
         shown(summary.final_validation_loss),
         shown(summary.best_validation_loss)
     );
-    let _ = writeln!(text, "  test loss        {}", shown(summary.final_test_loss));
-    if let Some(best) = ended.best_loss {
-        let above =
-            summary.final_test_loss.map_or(String::new(), |loss| format!(", {:.4} below", loss - best));
-        let _ = writeln!(text, "  best possible    {best:.4}{above}");
-    }
+    let above = ended.best_loss.zip(summary.final_test_loss).map_or(String::new(), |(best, loss)| {
+        format!(" ({:.4} above the best possible {best:.4})", loss - best)
+    });
+    let _ = writeln!(text, "  test loss        {}{above}", shown(summary.final_test_loss));
     if ended.refusals > 0 {
         let _ = writeln!(text, "  refused steps    {}", ended.refusals);
     }

@@ -150,7 +150,7 @@ fn killed_many_times_it_ends_with_the_same_bits() {
     let arguments = "--steps 500 --set checkpoint_every=9 --set evaluate_every=50 --rule adaptive-polyak";
     let began = Instant::now();
     expect(&train(folder.path(), &format!("{arguments} --out whole --threads 2")), 0, &[]);
-    let whole = began.elapsed();
+    let (whole, said) = (began.elapsed(), folder.path().join("said"));
     let (mut kills, mut rounds, mut random) = (0, 0, 12345u64);
     // A machine that is quick at some times and slow at others ends a run after few kills: then another follows.
     for run in 0.. {
@@ -163,14 +163,15 @@ fn killed_many_times_it_ends_with_the_same_bits() {
             let arguments = format!("{arguments} --out {run} --resume --threads {}", 1 + rounds % 3);
             let mut child = command(folder.path(), &arguments)
                 .stdout(Stdio::null())
-                .stderr(Stdio::null())
+                .stderr(fs::File::create(&said).expect("writable"))
                 .spawn()
                 .expect("the program starts");
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let share = (random >> 33) as f64 / (1u64 << 31) as f64;
             std::thread::sleep(whole.mul_f64(share / 5.0));
             if kills >= 12 || child.try_wait().expect("a child").is_some() {
-                assert_eq!(child.wait().expect("a child").code(), Some(0));
+                let code = child.wait().expect("a child").code();
+                assert_eq!(code, Some(0), "{}", fs::read_to_string(&said).expect("text"));
                 break;
             }
             child.kill().expect("a child that runs");
@@ -214,7 +215,8 @@ fn a_damaged_checkpoint_is_named_and_the_one_before_is_used() {
     let folder = bench();
     let path = |run: &str| folder.path().join(run);
     expect(&train(folder.path(), "--out whole --steps 10"), 0, &[]);
-    let damages: [(&str, fn(&Path)); 3] = [
+    type Damage = (&'static str, fn(&Path));
+    let damages: [Damage; 3] = [
         ("weights.safetensors", |file| {
             let mut bytes = fs::read(file).expect("readable");
             let middle = bytes.len() / 2;

@@ -141,10 +141,10 @@ pub(super) fn fewest_steps(l1: f64, x0: f64, plain: bool) -> (Option<u64>, Strin
                 continue;
             }
             let rule = rule(lr, Some(c));
-            if let Some(steps) = measure(&rule, l1, x0, most, most, true).reached {
-                if found.0.is_none_or(|fewest| steps < fewest) {
-                    (most, found) = (steps, (Some(steps), rule));
-                }
+            if let Some(steps) = measure(&rule, l1, x0, most, most, true).reached
+                && found.0.is_none_or(|fewest| steps < fewest)
+            {
+                (most, found) = (steps, (Some(steps), rule));
             }
         }
     }

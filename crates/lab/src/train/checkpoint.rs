@@ -348,10 +348,10 @@ fn check(state: &State, expected: &Expected<'_>) -> Result<(), String> {
             }
         }
     }
-    if let Some((trace, eval)) = expected.lengths {
-        if trace < state.trace_bytes || eval < state.eval_bytes {
-            return Err("trace.jsonl or eval.jsonl is shorter than when it was written".into());
-        }
+    if let Some((trace, eval)) = expected.lengths
+        && (trace < state.trace_bytes || eval < state.eval_bytes)
+    {
+        return Err("trace.jsonl or eval.jsonl is shorter than when it was written".into());
     }
     Ok(())
 }

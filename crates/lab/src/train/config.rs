@@ -284,6 +284,10 @@ impl Config {
         for (key, value) in &overrides.values {
             let given = dotted(key, value.clone());
             check_keys(&given, "--set")?;
+            if given.contains_key("scale") {
+                let remedy = "name the scale with --scale".to_string();
+                return Err(ConfigError::Value { key: "scale", value: value.to_string(), remedy });
+            }
             merge(&mut resolved, given);
         }
         if !resolved.contains_key("data") {
@@ -609,6 +613,7 @@ mod tests {
             (TEXT, None, &["device=tpu"], &["tpu", "give cpu"]),
             (TEXT, None, &["rule=polyac"], &["polyac", "polyak"]),
             (TEXT, None, &["preset=huge"], &["huge", "tiny"]),
+            (TEXT, None, &["scale=paper"], &["--scale"]),
             (TEXT, Some("papr"), &[], &["papr", "paper, quick"]),
             ("model = \"gpt\"", Some("quick"), &[], &["quick", "none"]),
             ("model = \"gpt\"", None, &[], &["steps is not set"]),

@@ -71,7 +71,6 @@ impl TrainError {
             AlreadyExists, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied,
         };
         match self {
-            TrainError::Device(DeviceError::OutOfMemory { .. }) => true,
             TrainError::Device(_) => false,
             TrainError::Io { source, .. } => matches!(
                 source.kind(),

@@ -95,7 +95,10 @@ fn check_is_ours(folder: &Path) -> Result<(), TrainError> {
     let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        if name != aside(CONFIG).as_str() {
+        let empty = entry.metadata().is_ok_and(|found| found.len() == 0);
+        // The trace is opened, and so locked, before the configuration is written.
+        let ours = name == aside(CONFIG).as_str() || empty && (name == TRACE || name == EVAL);
+        if !ours {
             let (path, name) = (folder.display(), name.display());
             return Err(TrainError::Request(format!(
                 "{path} holds {name} but no {CONFIG}: it is not a run's folder; name another with --out"
@@ -222,5 +225,21 @@ impl Write for Counted<'_> {
 
     fn flush(&mut self) -> std::io::Result<()> {
         self.inner.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_was_killed_before_its_configuration_can_begin_again() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [TRACE, EVAL, "config.toml.new"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert!(check_is_ours(folder.path()).is_ok());
+        fs::write(folder.path().join(TRACE), "{}").unwrap();
+        assert!(check_is_ours(folder.path()).unwrap_err().to_string().contains(TRACE), "another's trace");
     }
 }

@@ -334,10 +334,10 @@ impl<'a, D: Device> Trainer<'a, D> {
         let mut last_good = begun_at.saturating_sub(1);
         while self.state.step < self.data.steps {
             let step = self.state.step;
-            if step % self.config.evaluate_every == 0 {
+            if step.is_multiple_of(self.config.evaluate_every) {
                 self.evaluate_once(watch)?;
             }
-            let due = step % self.config.checkpoint_every == 0 && (step > begun_at || step == 0);
+            let due = step.is_multiple_of(self.config.checkpoint_every) && (step > begun_at || step == 0);
             if due {
                 self.checkpoint()?;
             }

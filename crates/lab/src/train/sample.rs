@@ -102,6 +102,8 @@ where
         network.set_source(device, &prompt, &x);
     }
     let (mut ids, end) = if fills_gaps { (Vec::new(), vocabulary.end()) } else { (prompt, None) };
+    // The beginning of a line that an empty prompt stands for is not part of the text.
+    let hidden = if request.prompt.trim().is_empty() { ids.len() } else { 0 };
     let mut logits = vec![0.0; size(&state, "vocabulary")?];
     let mut draws = Site { seed: request.seed, site: SAMPLES, step: 0 }.draws();
     for _ in 0..request.length.min(shape.most_said().saturating_sub(1)) {
@@ -111,7 +113,7 @@ where
             break;
         }
     }
-    Ok(Sampled { text: vocabulary.decode(&ids)?, step: state.step, notes })
+    Ok(Sampled { text: vocabulary.decode(&ids[hidden..])?, step: state.step, notes })
 }
 
 /// A size that the checkpoint states.

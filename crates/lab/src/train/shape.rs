@@ -104,14 +104,20 @@ impl Shape {
 
     /// Every size by name, for a checkpoint.
     pub fn entries(mut self) -> BTreeMap<String, serde_json::Value> {
-        let vocabulary = self.vocabulary();
+        // What the data decides.
+        let fitted = match &self {
+            Shape::Gpt(shape) => vec![("vocabulary", shape.vocabulary)],
+            Shape::Lstm(shape, _) => vec![("vocabulary", shape.vocabulary)],
+            Shape::T5(shape) => vec![("vocabulary", shape.vocabulary), ("targets", shape.targets)],
+        };
+        let fitted = fitted.into_iter().map(|(key, size)| (key.to_string(), json!(size)));
         let slots = self.slots();
         let entries = slots.into_iter().map(|(key, slot)| match slot {
             Slot::Size(size) => (key.to_string(), json!(*size)),
             Slot::Share(share) => (key.to_string(), json!(*share)),
             Slot::Weight(weight) => (key.to_string(), json!(*weight)),
         });
-        entries.chain([("vocabulary".to_string(), json!(vocabulary))]).collect()
+        entries.chain(fitted).collect()
     }
 
     /// Different ids.
@@ -178,7 +184,6 @@ impl Shape {
                 ("feed_forward", Slot::Size(&mut shape.feed_forward)),
                 ("layers", Slot::Size(&mut shape.layers)),
                 ("inputs", Slot::Size(&mut shape.inputs)),
-                ("targets", Slot::Size(&mut shape.targets)),
             ],
         }
     }
@@ -194,7 +199,7 @@ impl Shape {
 
 /// Heads share the width.
 fn divides(heads: usize, width: usize) -> Result<(), ConfigError> {
-    if width % heads == 0 {
+    if width.is_multiple_of(heads) {
         return Ok(());
     }
     let remedy = format!("give one that divides shape.width, {width}");
