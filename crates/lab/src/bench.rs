@@ -107,6 +107,8 @@ pub struct UpdateTime {
     pub ms: f64,
     /// 16 bytes per parameter by that median: the norm reads the gradient, the update reads both and writes one.
     pub bytes_per_s: f64,
+    /// The same of a plain copy between the passes, 8 bytes per parameter: what this memory can do.
+    pub copy_bytes_per_s: f64,
 }
 
 /// Parameters of [`update`]: 256 MiB of them, more than any cache holds.
@@ -121,11 +123,15 @@ pub fn update(steps: u32, threads: Option<usize>) -> Result<UpdateTime, DeviceEr
     let mut values = vec![0.0; UPDATED];
     Site { seed: 1, site: 3, step: 0 }.fill_uniform(&mut values, -1.0, 1.0);
     let (mut x, gradient) = (device.parameters(&values)?, device.parameters(&values)?);
+    let mut copied = device.parameters(&values)?;
     drop(values);
     let mut scalars = device.scalars(1)?;
-    let mut times = Vec::with_capacity(steps as usize);
+    let (mut times, mut copies) = (Vec::new(), Vec::new());
     device.inside(|| {
         for step in 0..WARM_UP + steps {
+            let start = Instant::now();
+            device.copy_parameters(&gradient, &mut copied);
+            let copy = start.elapsed().as_secs_f64() * 1e3;
             let start = Instant::now();
             device.square_norm(&gradient, &mut scalars, 0);
             let mut values = [0.0];
@@ -133,16 +139,19 @@ pub fn update(steps: u32, threads: Option<usize>) -> Result<UpdateTime, DeviceEr
             device.update(&mut x, None, &gradient, 1e-3 / values[0], 0.0);
             if step >= WARM_UP {
                 times.push(start.elapsed().as_secs_f64() * 1e3);
+                copies.push(copy);
             }
         }
         Ok(())
     })?;
     let ms = median(times);
+    let rate = |bytes: f64, ms: f64| UPDATED as f64 * bytes / ms * 1e3;
     Ok(UpdateTime {
         device: device.name(),
         params: UPDATED,
         ms,
-        bytes_per_s: UPDATED as f64 * 16.0 / ms * 1e3,
+        bytes_per_s: rate(16.0, ms),
+        copy_bytes_per_s: rate(8.0, median(copies)),
     })
 }
 

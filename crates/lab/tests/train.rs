@@ -164,6 +164,24 @@ fn epochs_have_their_steps_and_no_steps_are_a_run() {
     assert!(summary.final_test_loss.is_some() && summary.best_validation_loss.is_some());
 }
 
+/// 600 words in 3 columns of 200 rows: an epoch is evaluated at its first step, wherever its sequences end.
+#[test]
+fn an_evaluation_at_every_epoch() {
+    let bench = Bench::new();
+    let set = ["epochs=3", "evaluate_every=\"epoch\""];
+    let (ended, watch) = bench.train(&bench.open(LSTM, "epochs", &set, false), 2, None);
+    assert_eq!(ended.outcome, Outcome::Finished);
+    let rows = fs::read_to_string(bench.path("epochs").join("eval.jsonl")).unwrap();
+    let steps: Vec<u64> = rows
+        .lines()
+        .map(|row| serde_json::from_str::<serde_json::Value>(row).unwrap())
+        .filter(|row| row["split"] == "test")
+        .map(|row| row["step"].as_u64().unwrap())
+        .collect();
+    assert_eq!((steps.len(), steps[0], steps[3]), (4, 0, watch.made), "{steps:?}");
+    assert!(steps[1] > 1 && steps[2] > steps[1] + 1 && steps[3] > steps[2] + 1, "{steps:?}");
+}
+
 #[test]
 fn a_diverging_run_keeps_its_last_good_checkpoint() {
     let bench = Bench::new();

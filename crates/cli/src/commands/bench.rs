@@ -49,11 +49,12 @@ fn update(args: &BenchUpdate) -> Result<(), End> {
         return print_json(&time);
     }
     print(&format!(
-        "norm and update of {} parameters on {}: {:.2} ms, {:.1} GB/s\n",
+        "norm and update of {} parameters on {}: {:.2} ms, {:.1} GB/s; a copy has {:.1} GB/s\n",
         time.params,
         time.device,
         time.ms,
-        time.bytes_per_s / 1e9
+        time.bytes_per_s / 1e9,
+        time.copy_bytes_per_s / 1e9
     ))
 }
 

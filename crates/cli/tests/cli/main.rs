@@ -1,5 +1,6 @@
 //! The program as a user meets it: what it prints, writes and exits with.
 
+mod bench;
 mod data;
 mod minimize;
 mod reproduce;

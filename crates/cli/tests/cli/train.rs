@@ -306,6 +306,8 @@ fn wrong_requests_end_with_2_and_say_what_to_type() {
         ("--device cuda:0", &["cuda:0", "no CUDA device"]),
         ("--threads 0", &["--threads"]),
         ("--set epochs=3", &["give steps"]),
+        ("--set evaluate_every=epoch", &["evaluate_every is epoch", "give steps"]),
+        ("--set evaluate_every=0", &["evaluate_every is 0", "or \"epoch\""]),
         ("--set model=gtp", &["gtp", "gpt"]),
         ("--seed 18446744073709551615", &["--seed"]),
         ("--data missing.txt", &["missing.txt"]),

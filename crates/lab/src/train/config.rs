@@ -161,6 +161,37 @@ pub enum KeepBest {
     Validation,
 }
 
+/// When a run is evaluated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "Value")]
+pub enum Interval {
+    /// Every so many steps.
+    Steps(u64),
+    /// At the beginning of every epoch: `"epoch"`.
+    Epoch,
+}
+
+impl TryFrom<Value> for Interval {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        match &value {
+            Value::String(word) if word == "epoch" => Ok(Interval::Epoch),
+            Value::Integer(steps) if *steps > 0 => Ok(Interval::Steps(steps.unsigned_abs())),
+            _ => Err(format!("evaluate_every is {value}; give a number of steps, at least 1, or \"epoch\"")),
+        }
+    }
+}
+
+impl From<Interval> for Value {
+    fn from(interval: Interval) -> Value {
+        match interval {
+            Interval::Steps(steps) => Value::Integer(i64::try_from(steps).unwrap_or(i64::MAX)),
+            Interval::Epoch => Value::String("epoch".into()),
+        }
+    }
+}
+
 /// What surrounds the rule in an update.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -197,8 +228,8 @@ pub struct Config {
     pub data: String,
     /// Where to compute.
     pub device: String,
-    /// Steps from one evaluation to the next.
-    pub evaluate_every: u64,
+    /// When the weights are evaluated, beside the first and the last.
+    pub evaluate_every: Interval,
     /// At most so many ids of each split are evaluated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluate_tokens: Option<usize>,
@@ -375,12 +406,11 @@ impl Config {
         if !(1..=LARGEST_BATCH).contains(&self.batch) {
             return wrong("batch", &self.batch, "give a number from 1 to 1048576");
         }
-        for (key, value) in
-            [("evaluate_every", self.evaluate_every), ("checkpoint_every", self.checkpoint_every)]
-        {
-            if value == 0 {
-                return wrong(key, &0, "give a number of steps, at least 1");
-            }
+        if self.evaluate_every == Interval::Epoch && self.model != Model::Lstm {
+            return wrong("evaluate_every", &"epoch", "only the LSTM reads its text in epochs: give steps");
+        }
+        if self.checkpoint_every == 0 {
+            return wrong("checkpoint_every", &0, "give a number of steps, at least 1");
         }
         if self.max_refusals == 0 {
             return wrong("max_refusals", &0, "give at least 1");

@@ -11,7 +11,7 @@ use untuned_net::device::Device;
 use untuned_net::models::{Network, Noise, SCALARS, loss_of};
 
 use super::checkpoint::{self, Checkpoint, Evaluation, Expected, Extra, State};
-use super::config::{Config, KeepBest};
+use super::config::{Config, Interval, KeepBest};
 use super::data::{Data, Description, Filled};
 use super::error::TrainError;
 use super::evaluate::evaluate;
@@ -334,7 +334,11 @@ impl<'a, D: Device> Trainer<'a, D> {
         let mut last_good = begun_at.saturating_sub(1);
         while self.state.step < self.data.steps {
             let step = self.state.step;
-            if step.is_multiple_of(self.config.evaluate_every) {
+            let evaluate = match self.config.evaluate_every {
+                Interval::Steps(every) => step.is_multiple_of(every),
+                Interval::Epoch => self.data.training.starts_epoch(step),
+            };
+            if evaluate {
                 self.evaluate_once(watch)?;
             }
             let due = step.is_multiple_of(self.config.checkpoint_every) && (step > begun_at || step == 0);

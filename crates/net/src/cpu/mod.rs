@@ -93,6 +93,16 @@ impl<R: Real> Cpu<R> {
     }
 }
 
+/// Buffers from this many bytes on are compared with the memory that is free.
+const LARGE: u64 = 1 << 26;
+
+/// The bytes that can be had without swapping, where the system says so.
+fn available_memory() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
 /// The value of a lock, also after a panic of a thread that held it: it only ever guards scratch.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -143,12 +153,15 @@ impl<R: Real> Device for Cpu<R> {
     }
 
     fn buffer(&self, len: usize, _kind: Kind) -> Result<Vec<R>, DeviceError> {
+        let needed = (len as u64).saturating_mul(size_of::<R>() as u64);
+        let refused = |free| DeviceError::OutOfMemory { device: self.name(), needed, free };
+        // The system may promise more than there is, and kill whoever takes it at its word.
+        let free = if needed > LARGE { available_memory() } else { None };
+        if let Some(free) = free.filter(|&free| free < needed) {
+            return Err(refused(format!("{free} are free")));
+        }
         let mut buffer = Vec::new();
-        buffer.try_reserve_exact(len).map_err(|_| DeviceError::OutOfMemory {
-            device: self.name(),
-            needed: (len * size_of::<R>()) as u64,
-            free: "and the system refused them".into(),
-        })?;
+        buffer.try_reserve_exact(len).map_err(|_| refused("and the system refuses them".into()))?;
         buffer.resize(len, R::ZERO);
         Ok(buffer)
     }
@@ -429,5 +442,19 @@ impl<R: Real> Device for Cpu<R> {
     ) -> Result<(), DeviceError> {
         head::logits(layer, row, x, h, out);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_memory_than_there_is_is_refused() {
+        let cpu = Cpu::<f32>::new(Some(1)).unwrap();
+        let error = cpu.buffer(1 << 45, Kind::Activation).unwrap_err();
+        assert!(error.to_string().contains("140737488355328 bytes are needed"), "{error}");
+        assert!(cpu.buffer(usize::MAX, Kind::Activation).is_err());
+        assert_eq!(cpu.buffer(3, Kind::Activation).unwrap(), [0.0; 3]);
     }
 }

@@ -159,6 +159,17 @@ impl Batches {
         Ok(true)
     }
 
+    /// Whether the n-th batch is the first of an epoch.
+    pub fn starts_epoch(&self, n: u64) -> bool {
+        match self {
+            Batches::Sequences(sequences) => usize::try_from(n)
+                .ok()
+                .and_then(|n| sequences.sequence(n))
+                .is_some_and(|sequence| sequence.starts_epoch),
+            _ => n == 0,
+        }
+    }
+
     /// Where a stream of files stands, for a checkpoint.
     pub fn position(&self) -> Option<PiecesState> {
         match self {

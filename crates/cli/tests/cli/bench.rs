@@ -1,0 +1,46 @@
+//! `untuned bench`: its JSON is a contract; its numbers are only looked at.
+
+use crate::{errors, json, untuned};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+fn measured(arguments: &str) -> Value {
+    json(&untuned(&format!("bench {arguments} --json")))
+}
+
+fn keys(value: &Value) -> BTreeSet<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn a_step_of_every_network() {
+    for (model, params, loss) in [("gpt", 804_096, 65f64.ln()), ("lstm", 346_088, 1000f64.ln())] {
+        let step = measured(&format!("step --model {model} --preset tiny --batch 2 --steps 1 --threads 1"));
+        let wanted =
+            ["model", "device", "precision", "batch", "params", "ms", "tokens_per_s", "loss", "peak_bytes"];
+        assert_eq!(keys(&step), wanted.into());
+        assert_eq!((&step["model"], &step["params"]), (&model.into(), &params.into()));
+        assert!((step["loss"].as_f64().expect("finite") - loss).abs() < 0.2, "{step}");
+    }
+}
+
+#[test]
+fn a_rule() {
+    let rule = measured("rule polyak:f_star=0.5 --steps 2");
+    assert_eq!(keys(&rule), ["rule", "ns"].into());
+    assert_eq!(rule["rule"], "polyak:f_star=0.5");
+    assert!(rule["ns"].as_f64().is_some_and(|ns| ns > 0.0));
+    let output = untuned("bench rule polyac");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(errors(&output).contains("did you mean `polyak`"));
+}
+
+#[test]
+fn wrong_requests() {
+    for arguments in
+        ["step --model gtp", "step --batch 0", "step --steps 0", "step --device cuda:9", "update --steps 0"]
+    {
+        let output = untuned(&format!("bench {arguments}"));
+        assert_eq!(output.status.code(), Some(2), "{arguments}");
+    }
+}
