@@ -198,6 +198,9 @@ pub struct Sample {
     /// What the draws come from
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
+    /// Take the weights with the lowest validation loss, where the run kept them (keep_best = "validation")
+    #[arg(long)]
+    pub best: bool,
     /// Threads that compute [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,

@@ -7,8 +7,9 @@ use crate::end::End;
 use crate::output;
 
 pub fn run(args: &Sample) -> Result<(), End> {
-    let Sample { run, prompt, length, temperature, seed, threads } = args;
-    let request = Request { prompt: prompt.clone(), length: *length, temperature: *temperature, seed: *seed };
+    let Sample { run, prompt, length, temperature, seed, best, threads } = args;
+    let (length, temperature, seed, best) = (*length, *temperature, *seed, *best);
+    let request = Request { prompt: prompt.clone(), length, temperature, seed, best };
     let sampled = sample::sample(run, &request, threads.map(usize::from)).map_err(End::train)?;
     for note in &sampled.notes {
         output::say(&format!("note: {note}"));

@@ -80,7 +80,7 @@ fn report(args: &Train, folder: &Path, ended: &Ended) -> Result<(), End> {
         Outcome::Finished | Outcome::Already => match &ended.summary {
             Some(summary) if summary.diverged => {
                 output::say(
-                    "error: the run diverged: a loss was not finite, or the last losses are above the first",
+                    "error: the run diverged: a loss or a gradient was not finite, or the last losses are above the first",
                 );
                 Err(End::Run)
             }
@@ -90,7 +90,8 @@ fn report(args: &Train, folder: &Path, ended: &Ended) -> Result<(), End> {
 }
 
 fn words(summary: &Summary, ended: &Ended, folder: &Path) -> String {
-    let shown = |loss: Option<f64>| loss.map_or("not finite".to_string(), |loss| format!("{loss:.4}"));
+    let missing = if summary.steps == 0 || summary.diverged { "none" } else { "not finite" };
+    let shown = |loss: Option<f64>| loss.map_or(missing.to_string(), |loss| format!("{loss:.4}"));
     let Summary { rule, steps, seed, seconds, .. } = summary;
     let mut text = String::new();
     if ended.outcome == Outcome::Already {

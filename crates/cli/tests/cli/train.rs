@@ -269,6 +269,8 @@ fn what_contradicts_the_run_is_refused() {
         ("--set batch=3", &["batch is 2", "3"]),
         ("--set shape.width=32", &["shape.width is 16", "32"]),
         ("--set optimizer.weight_decay=0.1", &["optimizer.weight_decay"]),
+        ("--set optimizer={weight_decay=0.1}", &["optimizer.weight_decay"]),
+        ("--set shape={width=32}", &["shape.width is 16", "32"]),
     ] {
         expect(&train(folder.path(), &format!("--out run --resume {arguments}")), 2, words);
     }
@@ -351,10 +353,31 @@ fn a_run_that_diverges_ends_with_3_and_its_checkpoint_loads() {
     expect(&train(folder.path(), "--resume --out run"), 3, &[]);
 }
 
+/// A step so large that the weights are finite and the gradient is not: the loss alone would not tell.
+#[test]
+fn a_run_ended_by_its_gradients_has_diverged_too() {
+    let folder = bench();
+    let arguments = "--rule gd:lr=1e30 --set max_refusals=3 --out run";
+    expect(&train(folder.path(), arguments), 3, &["refused steps"]);
+    let summary = read_json(&folder.path().join("run/summary.json"));
+    assert_eq!((&summary["diverged"], &summary["final_test_loss"]), (&true.into(), &Value::Null));
+    expect(&train(folder.path(), &format!("{arguments} --resume")), 3, &["diverged"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_not_waited_for() {
+    let folder = bench();
+    fs::remove_file(folder.path().join("text.txt")).expect("removable");
+    let made = Command::new("mkfifo").arg(folder.path().join("text.txt")).status();
+    assert!(made.expect("mkfifo starts").success());
+    expect(&train(folder.path(), "--out run"), 2, &["text.txt is not a file"]);
+}
+
 #[test]
 fn samples_hold_only_what_was_trained_on() {
     let folder = bench();
-    expect(&train(folder.path(), "--out run"), 0, &[]);
+    expect(&train(folder.path(), "--out run --set keep_best=validation"), 0, &[]);
     let sample = |run: &str, arguments: &[&str]| {
         let mut command = program();
         command.current_dir(folder.path()).args(["sample", run]).args(arguments);
@@ -373,6 +396,9 @@ fn samples_hold_only_what_was_trained_on() {
     expect(&sample("run", &["--prompt", "the Zoo!"]), 2, &["characters", "'!'", "'Z'"]);
     expect(&sample("run", &["--temperature", "-1"]), 2, &["--temperature"]);
     expect(&sample("nowhere", &[]), 2, &["nowhere", "not a run's folder"]);
+    assert!(text(sample("run", &["--prompt", " ", "--length", "3"])).starts_with(' '), "a space is text");
+    assert_eq!(text(sample("run", &["--length", "3"])).chars().count(), 4, "nothing but what was drawn");
+    expect(&sample("run", &["--best"]), 0, &[]);
 
     // Words.
     let lstm = "model = \"lstm\"\nbatch = 2\nsteps = 4\n[shape]\nbptt = 5\nembedding = 16\nhidden = 16\nlayers = 2\n";
@@ -383,6 +409,7 @@ fn samples_hold_only_what_was_trained_on() {
     assert!(words.starts_with("quick fox"), "{words}");
     assert!(words.split_whitespace().all(|word| WORDS.contains(&word)), "{words}");
     expect(&sample("words", &["--prompt", "quick wolf"]), 2, &["\"wolf\""]);
+    expect(&sample("words", &["--best"]), 2, &["kept no best weights", "keep_best=validation"]);
 
     // Gaps.
     let t5 = "model = \"t5\"\nbatch = 2\nsteps = 2\ndata = \"generated\"\nevaluate_tokens = 64\n[shape]\ninputs = 16

@@ -18,7 +18,8 @@ use super::data::{Description, Vocabulary, hex};
 use super::error::TrainError;
 use super::folder::{pretty, sync_folder, write_synced};
 
-/// Changes when an older program could not read a checkpoint, or would read it wrongly.
+/// Changes when an older program could not read a checkpoint, or would read it wrongly; also when the initial weights of a seed
+/// change, because they are not stored.
 const FORMAT: u32 = 1;
 /// Checkpoints that are kept: a damaged one must have one before it.
 const KEPT: usize = 2;

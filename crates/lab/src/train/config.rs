@@ -86,7 +86,7 @@ pub enum ConfigError {
     #[error("{key} is {value}; {remedy}")]
     Value {
         /// The key.
-        key: &'static str,
+        key: String,
         /// Its value.
         value: String,
         /// What to write.
@@ -317,7 +317,7 @@ impl Config {
             check_keys(&given, "--set")?;
             if given.contains_key("scale") {
                 let remedy = "name the scale with --scale".to_string();
-                return Err(ConfigError::Value { key: "scale", value: value.to_string(), remedy });
+                return Err(ConfigError::Value { key: "scale".into(), value: value.to_string(), remedy });
             }
             merge(&mut resolved, given);
         }
@@ -325,7 +325,8 @@ impl Config {
             let data = overrides.default_data.clone().unwrap_or_else(|| GENERATED.into());
             resolved.insert("data".into(), Value::String(data));
         }
-        let mut config = from_table(resolved, origin)?;
+        let beside = if overrides.values.is_empty() { "" } else { " with the options beside it" };
+        let mut config = from_table(resolved, &format!("{origin}{beside}"))?;
         config.check()?;
         if config.device == "auto" {
             config.device = "cpu".into();
@@ -360,7 +361,13 @@ impl Config {
     /// Names the first one, with both values.
     pub fn check_against(&self, saved: &Config, typed: &[&str], folder: &Path) -> Result<(), ConfigError> {
         let (ours, theirs) = (flat(self), flat(saved));
-        for key in ours.keys().chain(theirs.keys()).filter(|key| typed.contains(&key.as_str())) {
+        // A table that was typed stands for all keys in it.
+        let is_typed = |key: &&String| {
+            typed.iter().any(|typed| {
+                key.strip_prefix(typed).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            })
+        };
+        for key in ours.keys().chain(theirs.keys()).filter(is_typed) {
             let shown = |of: &BTreeMap<String, Value>| of.get(key).map_or("not set".into(), Value::to_string);
             let (given, saved) = (shown(&ours), shown(&theirs));
             if given != saved {
@@ -383,8 +390,8 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        let wrong = |key, value: &dyn std::fmt::Display, remedy: &str| {
-            Err(ConfigError::Value { key, value: value.to_string(), remedy: remedy.into() })
+        let wrong = |key: &str, value: &dyn std::fmt::Display, remedy: &str| {
+            Err(ConfigError::Value { key: key.into(), value: value.to_string(), remedy: remedy.into() })
         };
         match (self.steps, self.epochs) {
             (None, None) => return wrong("steps", &"not set", "give steps, or epochs for the LSTM"),

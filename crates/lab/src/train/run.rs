@@ -31,7 +31,7 @@ const FLUSH_SECONDS: f64 = 1.0;
 
 /// Arrays of a checkpoint.
 const CARRY: &str = "carry";
-const BEST_VALIDATION: &str = "best_validation";
+pub(super) const BEST_VALIDATION: &str = "best_validation";
 
 /// Who watches a run, and may stop it.
 pub trait Watch: Send {
@@ -107,7 +107,7 @@ pub struct Ended {
     pub summary: Option<Summary>,
     /// Steps that were refused.
     pub refusals: u64,
-    /// What it trained on.
+    /// The best possible loss, where the data has one.
     pub best_loss: Option<f64>,
 }
 
@@ -320,10 +320,19 @@ impl<'a, D: Device> Trainer<'a, D> {
     /// Takes the place that a checkpoint describes.
     fn restore(&mut self, found: Checkpoint) -> Result<(), TrainError> {
         let Checkpoint { state, weights, mut extra, .. } = found;
+        let layout = self.network.layout();
+        for (name, values) in extra.iter_mut().filter(|(name, _)| *name != CARRY) {
+            *values = layout.unpacked(values).ok_or_else(|| {
+                let (found, wanted) = (values.len(), layout.parameters());
+                TrainError::Request(format!(
+                    "the checkpoint's {name} has {found} numbers instead of {wanted}"
+                ))
+            })?;
+        }
         self.points.restore(self.device, &weights, state.best_objective, &extra)?;
         self.network.set_carry(self.device, &extra.remove(CARRY).unwrap_or_default());
         self.best_validation = extra.remove(BEST_VALIDATION);
-        self.data.training.seek(state.step, state.position.clone());
+        self.data.training.seek(state.position.clone());
         self.seconds_before = state.seconds;
         self.state = state;
         Ok(())
@@ -478,12 +487,15 @@ impl<'a, D: Device> Trainer<'a, D> {
         let weights = self.weights()?;
         let mut extra = Extra::new();
         self.points.save(self.device, weights.len(), &mut extra)?;
+        if let Some(best) = &self.best_validation {
+            extra.insert(BEST_VALIDATION.into(), best.clone());
+        }
+        for values in extra.values_mut() {
+            *values = self.network.layout().packed(values);
+        }
         let carry = self.network.carry(self.device)?;
         if !carry.is_empty() {
             extra.insert(CARRY.into(), carry);
-        }
-        if let Some(best) = &self.best_validation {
-            extra.insert(BEST_VALIDATION.into(), best.clone());
         }
         let (state, vocabulary) = (self.state.clone(), self.data.vocabulary.clone());
         let whole = Checkpoint { state, weights, extra, vocabulary };
@@ -509,7 +521,8 @@ impl<'a, D: Device> Trainer<'a, D> {
         self.trace.sync()?;
         self.eval.sync()?;
         self.state.seconds = self.seconds();
-        let summary = Summary::of(self.config, &self.state, &self.folder.join(TRACE))?;
+        let refused = matches!(outcome, Outcome::Refused { .. });
+        let summary = Summary::of(self.config, &self.state, &self.folder.join(TRACE), refused)?;
         write_whole(self.folder, SUMMARY, &pretty(&summary))?;
         Ok(self.ended(outcome, Some(summary)))
     }

@@ -14,6 +14,7 @@ use super::config::Config;
 use super::data::Vocabulary;
 use super::error::TrainError;
 use super::folder::{CHECKPOINT, CONFIG};
+use super::run::BEST_VALIDATION;
 use super::shape::Shape;
 
 /// The site of the drawn text.
@@ -36,6 +37,8 @@ pub struct Request {
     pub temperature: f64,
     /// Of the draws.
     pub seed: u64,
+    /// Whether to take the weights with the lowest validation loss in place of the last.
+    pub best: bool,
 }
 
 /// A sample, and what the user should know.
@@ -87,7 +90,7 @@ where
     let (found, notes) = checkpoint::newest(&run.join(CHECKPOINT), &expected, |state, _| {
         Ok(network(fitted(state)?)?.layout().clone())
     })?;
-    let Some(Checkpoint { state, weights, vocabulary, .. }) = found else {
+    let Some(Checkpoint { state, weights, mut extra, vocabulary }) = found else {
         let run = run.display();
         return Err(TrainError::Request(format!("{run} has no checkpoint yet; train it first")));
     };
@@ -95,6 +98,15 @@ where
     let vocabulary = Reader::new(vocabulary)?;
     let prompt = vocabulary.encode(&request.prompt)?;
     let mut network = network(shape)?;
+    let best = extra.remove(BEST_VALIDATION).and_then(|best| network.layout().unpacked(&best));
+    let weights = match (request.best, best) {
+        (false, _) => weights,
+        (true, Some(best)) => best,
+        (true, None) => {
+            let remedy = "train it with --set keep_best=validation, or leave --best out";
+            return Err(TrainError::Request(format!("{} kept no best weights; {remedy}", run.display())));
+        }
+    };
     let x = device.parameters(&weights)?;
     let fills_gaps = matches!(shape, Shape::T5(_));
     if fills_gaps {
@@ -102,8 +114,12 @@ where
         network.set_source(device, &prompt, &x);
     }
     let (mut ids, end) = if fills_gaps { (Vec::new(), vocabulary.end()) } else { (prompt, None) };
-    // The beginning of a line that an empty prompt stands for is not part of the text.
-    let hidden = if request.prompt.trim().is_empty() { ids.len() } else { 0 };
+    // The beginning of a line that a prompt without anything in it stands for is not part of the text.
+    let nothing = match shape {
+        Shape::Gpt(_) => request.prompt.is_empty(),
+        _ => request.prompt.trim().is_empty(),
+    };
+    let hidden = if nothing { ids.len() } else { 0 };
     let mut logits = vec![0.0; size(&state, "vocabulary")?];
     let mut draws = Site { seed: request.seed, site: SAMPLES, step: 0 }.draws();
     for _ in 0..request.length.min(shape.most_said().saturating_sub(1)) {

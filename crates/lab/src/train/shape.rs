@@ -203,13 +203,13 @@ fn divides(heads: usize, width: usize) -> Result<(), ConfigError> {
         return Ok(());
     }
     let remedy = format!("give one that divides shape.width, {width}");
-    Err(ConfigError::Value { key: "shape.heads", value: heads.to_string(), remedy })
+    Err(ConfigError::Value { key: "shape.heads".into(), value: heads.to_string(), remedy })
 }
 
 fn set(key: &'static str, slot: &mut Slot<'_>, value: &Value) -> Result<(), ConfigError> {
     let wrong = |remedy: &str| {
-        let value = format!("{value} for shape.{key}");
-        Err(ConfigError::Value { key: "shape", value, remedy: remedy.into() })
+        let (key, value) = (format!("shape.{key}"), value.to_string());
+        Err(ConfigError::Value { key, value, remedy: remedy.into() })
     };
     let number = value.as_float().or_else(|| value.as_integer().map(|v| v as f64));
     match slot {

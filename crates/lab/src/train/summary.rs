@@ -21,7 +21,7 @@ pub struct Summary {
     pub seed: u64,
     /// The loss of the last batch.
     pub final_train_loss: Option<f64>,
-    /// The validation loss of the last weights.
+    /// The validation loss of the last weights; nothing where refused steps ended the run.
     pub final_validation_loss: Option<f64>,
     /// Their test loss.
     pub final_test_loss: Option<f64>,
@@ -29,7 +29,7 @@ pub struct Summary {
     pub best_validation_loss: Option<f64>,
     /// The test loss at the same step.
     pub best_test_loss: Option<f64>,
-    /// A loss was not finite, or the mean of the last 1 % of the training losses is above the first.
+    /// A loss was not finite, the mean of the last 1 % of the training losses is above the first, or refused steps ended the run.
     pub diverged: bool,
     /// The time that it took.
     pub seconds: f64,
@@ -43,10 +43,15 @@ struct Line {
 }
 
 impl Summary {
-    /// The summary of a run whose trace is on the disk.
-    pub(super) fn of(config: &Config, state: &State, trace: &Path) -> Result<Summary, TrainError> {
+    /// The summary of a run whose trace is on the disk. `refused`: it was ended by refused steps.
+    pub(super) fn of(
+        config: &Config,
+        state: &State,
+        trace: &Path,
+        refused: bool,
+    ) -> Result<Summary, TrainError> {
         let losses = losses(trace)?;
-        let (last, best) = (state.last_evaluation, state.best_evaluation);
+        let (last, best) = (state.last_evaluation.filter(|_| !refused), state.best_evaluation);
         Ok(Summary {
             rule: config.rule.to_string(),
             steps: losses.len() as u64,
@@ -56,7 +61,7 @@ impl Summary {
             final_test_loss: last.and_then(|e| e.test),
             best_validation_loss: best.and_then(|e| e.validation),
             best_test_loss: best.and_then(|e| e.test),
-            diverged: diverged(&losses),
+            diverged: refused || diverged(&losses),
             seconds: state.seconds,
         })
     }

@@ -26,7 +26,8 @@ use math::Real;
 use matrix::{Matrix, MatrixMut, Write};
 use std::sync::Mutex;
 
-/// The processor, with a number of threads.
+/// The processor, with a number of threads, for one caller at a time: two threads that use the same one at once may wait for each
+/// other without end.
 pub struct Cpu<R> {
     pool: rayon::ThreadPool,
     /// Room for intermediate results, one per thread and one for a caller outside of the pool. They grow in the first step.

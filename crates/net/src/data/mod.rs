@@ -22,6 +22,12 @@ pub enum ReadError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// It is a folder, a pipe or a device.
+    #[error("{path} is not a file; give a file with text in it", path = path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
     /// There is nothing in it.
     #[error("{path} is empty; give a file with text in it", path = path.display())]
     Empty {
@@ -45,7 +51,12 @@ pub enum ReadError {
 
 /// A whole file of text that is not empty.
 fn read_text(path: &Path) -> Result<String, ReadError> {
-    let bytes = std::fs::read(path).map_err(|source| ReadError::Io { path: path.into(), source })?;
+    let io = |source| ReadError::Io { path: path.into(), source };
+    // A pipe would be waited for without end.
+    if !std::fs::metadata(path).map_err(io)?.is_file() {
+        return Err(ReadError::NotAFile { path: path.into() });
+    }
+    let bytes = std::fs::read(path).map_err(io)?;
     if bytes.is_empty() {
         return Err(ReadError::Empty { path: path.into() });
     }
@@ -109,6 +120,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("words.txt");
         assert!(read_text(&path).unwrap_err().to_string().contains("words.txt"));
+        assert!(matches!(read_text(folder.path()), Err(ReadError::NotAFile { .. })));
         std::fs::write(&path, b"").unwrap();
         assert!(matches!(read_text(&path), Err(ReadError::Empty { .. })));
         std::fs::write(&path, b"ab\nc\xff").unwrap();

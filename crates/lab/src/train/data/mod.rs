@@ -93,10 +93,22 @@ pub enum Batches {
     Consecutive(ConsecutiveWindows),
     /// The LSTM's.
     Sequences(Sequences),
-    /// T5's from memory, and how many: none for no end.
-    Examples(Examples, Option<u64>),
+    /// T5's from memory: over and over, or every piece once, the last batch being smaller.
+    Examples(Examples, Passes),
     /// T5's from files.
     Stream(Box<Stream>),
+}
+
+/// How often pieces are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passes {
+    /// Without end.
+    Endless,
+    /// Once, in batches of so many.
+    Once {
+        /// Pieces in a batch.
+        batch: usize,
+    },
 }
 
 /// A batch, reused from step to step.
@@ -146,8 +158,15 @@ impl Batches {
                 Some(sequence) => filled.starts_afresh = sequence.starts_epoch,
                 None => return Ok(false),
             },
-            Batches::Examples(_, Some(count)) if n >= *count => return Ok(false),
-            Batches::Examples(examples, _) => examples.fill(n, &mut filled.pairs),
+            Batches::Examples(examples, Passes::Endless) => examples.fill(n, &mut filled.pairs),
+            Batches::Examples(examples, Passes::Once { batch }) => {
+                let left = examples.pieces().saturating_sub(index.saturating_mul(*batch));
+                if left == 0 {
+                    return Ok(false);
+                }
+                examples.fill(n, &mut filled.pairs);
+                filled.pairs.truncate(left);
+            }
             Batches::Stream(stream) => stream.fill(n, &mut filled.pairs)?,
         }
         // The LSTM's rows are positions in time; everyone else's are sequences.
@@ -178,10 +197,10 @@ impl Batches {
         }
     }
 
-    /// Reads on from a checkpoint's position, before batch `n`.
-    pub fn seek(&mut self, n: u64, position: Option<PiecesState>) {
+    /// Reads on from a checkpoint's position.
+    pub fn seek(&mut self, position: Option<PiecesState>) {
         if let (Batches::Stream(stream), Some(position)) = (self, position) {
-            stream.seek(n, position);
+            stream.seek(position);
         }
     }
 }

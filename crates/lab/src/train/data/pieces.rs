@@ -9,7 +9,7 @@ use untuned_net::data::t5::{
     Corruption, DENSITY, Examples, MEAN_SPAN, Pairs, Pieces, PiecesState, Special, Tokenizer,
 };
 
-use super::{Batches, CORPUS_SEED, Data, Description, Vocabulary, sha256_of};
+use super::{Batches, CORPUS_SEED, Data, Description, Passes, Vocabulary, sha256_of};
 use crate::train::config::{Config, GENERATED};
 use crate::train::error::TrainError;
 
@@ -61,19 +61,19 @@ fn generated(config: &Config, inputs: usize, rows: usize) -> Result<Data, TrainE
         longest_target: corruption.target_length(),
         training: Batches::Examples(
             Examples::new(ids(Split::Train, TRAIN), corruption, config.batch, config.seed)?,
-            None,
+            Passes::Endless,
         ),
         validation: evaluation(validation, corruption, config)?,
         test: evaluation(test, corruption, config)?,
     })
 }
 
-/// Every whole piece of the ids once, but for those that do not fill a batch.
+/// Every whole piece of the ids once; at least one.
 fn evaluation(ids: Arc<[u32]>, corruption: Corruption, config: &Config) -> Result<Batches, TrainError> {
-    let ids = super::cut(&ids, config.evaluate_tokens.map(|t| t.max(config.batch * corruption.raw_length())));
-    let examples = Examples::new(ids, corruption, config.batch, EVALUATION_SEED)?;
-    let count = examples.pieces() / config.batch;
-    Ok(Batches::Examples(examples, Some(count as u64)))
+    let ids = super::cut(&ids, config.evaluate_tokens.map(|most| most.max(corruption.raw_length())));
+    let batch = config.batch.min(ids.len() / corruption.raw_length()).max(1);
+    let examples = Examples::new(ids, corruption, batch, EVALUATION_SEED)?;
+    Ok(Batches::Examples(examples, Passes::Once { batch }))
 }
 
 fn shards(config: &Config, inputs: usize, rows: usize, path: &Path) -> Result<Data, TrainError> {
@@ -88,7 +88,7 @@ fn shards(config: &Config, inputs: usize, rows: usize, path: &Path) -> Result<Da
     let corruption = Corruption::for_inputs(inputs, DENSITY, MEAN_SPAN, tokenizer.special())?;
     let (train, held_out) = split_shards(c4::shards(path)?, path)?;
     let limit = config.evaluate_tokens.unwrap_or(MOST_EVALUATED).min(MOST_EVALUATED);
-    let limit = limit.max(config.batch.saturating_mul(corruption.raw_length()));
+    let limit = limit.max(corruption.raw_length());
     let mut evaluated = Vec::new();
     for piece in
         Pieces::new(held_out.clone(), tokenizer.clone(), corruption.raw_length(), PiecesState::default())
@@ -140,7 +140,7 @@ fn split_shards(shards: Vec<PathBuf>, path: &Path) -> Result<(Vec<PathBuf>, Vec<
     if train.is_empty() || held_out.is_empty() {
         let path = path.display();
         return Err(TrainError::Request(format!(
-            "{path} needs shards to train on and one to evaluate on, with `validation` or `heldout` in its name"
+            "{path} needs shards to train on and one to evaluate on, with `validation`, `heldout` or `test` in its name"
         )));
     }
     Ok((train, held_out))
@@ -184,7 +184,7 @@ impl Stream {
         self.pieces.state()
     }
 
-    pub(super) fn seek(&mut self, _n: u64, state: PiecesState) {
+    pub(super) fn seek(&mut self, state: PiecesState) {
         self.pieces = self.from(state);
     }
 
@@ -212,5 +212,30 @@ impl Stream {
             self.corruption.corrupt(&piece, self.seed, example, &mut pairs.inputs, &mut pairs.targets)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Filled;
+    use super::*;
+    use crate::train::Overrides;
+
+    /// Seven pieces in batches of three: the last has one.
+    #[test]
+    fn every_piece_is_evaluated_once() {
+        let special = Special { end: 1, first_sentinel: 99, sentinels: 10 };
+        let corruption = Corruption::new(10, DENSITY, MEAN_SPAN, special).unwrap();
+        let text = "model = \"t5\"\nbatch = 3\nsteps = 1";
+        let config = Config::resolve(text, "test", "test", &Overrides::default()).unwrap();
+        let mut batches = evaluation((0..75).map(|i| 10 + i % 50).collect(), corruption, &config).unwrap();
+        let (mut filled, mut rows) = (Filled::default(), Vec::new());
+        while batches.fill(rows.len() as u64, &mut filled).unwrap() {
+            let feed = filled.feed();
+            assert_eq!(feed.inputs.len(), feed.batch * corruption.input_length());
+            assert_eq!(feed.targets.len(), feed.batch * corruption.target_length());
+            rows.push(feed.batch);
+        }
+        assert_eq!(rows, [3, 3, 1]);
     }
 }

@@ -193,6 +193,15 @@ pub struct Pairs {
     pub target_length: usize,
 }
 
+impl Pairs {
+    /// Keeps at most the first `rows` examples.
+    pub fn truncate(&mut self, rows: usize) {
+        self.rows = self.rows.min(rows);
+        self.inputs.truncate(self.rows * self.input_length);
+        self.targets.truncate(self.rows * self.target_length);
+    }
+}
+
 /// T5's batches from ids in memory, over and over: example k is piece k modulo their number, with spans from the seed and k, so
 /// that each pass has new ones.
 #[derive(Debug, Clone)]
