@@ -22,17 +22,28 @@ pub enum End {
     BrokenPipe,
 }
 
+/// An error and its causes, but for those that an error's own words already end with.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 impl End {
     /// Prints the error and gives the exit code.
     pub fn report(self) -> ExitCode {
         match self {
             End::Request(error) => {
-                output::say(&format!("error: {error:#}"));
+                output::say(&format!("error: {}", told(&error)));
                 ExitCode::from(2)
             }
             End::Run => ExitCode::from(3),
             End::System(error) => {
-                output::say(&format!("error: {error:#}"));
+                output::say(&format!("error: {}", told(&error)));
                 ExitCode::from(4)
             }
             End::Interrupted => {

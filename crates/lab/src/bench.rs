@@ -61,7 +61,7 @@ pub fn step(
         to.iter_mut().enumerate().for_each(|(i, id)| *id = site.bits(i as u64) % shape.vocabulary() as u32);
     };
     let (mut seen, mut wanted) = (vec![0; batch * inputs], vec![0; batch * targets]);
-    let mut times = Vec::with_capacity(steps as usize);
+    let mut times = Vec::new();
     let mut loss = f64::NAN;
     device.inside(|| {
         for step in 0..WARM_UP + steps {
@@ -172,7 +172,7 @@ const RULE_STEPS: u64 = 1000;
 /// # Errors
 /// When the rule refuses the loss.
 pub fn rule(name: String, rule: &Rule, steps: u32) -> Result<RuleTime, untuned::Refusal> {
-    let mut times = Vec::with_capacity(steps as usize);
+    let mut times = Vec::new();
     for _ in 0..steps {
         let mut rule = rule.clone();
         let start = Instant::now();

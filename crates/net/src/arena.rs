@@ -89,18 +89,16 @@ impl Layout {
         self.add(name.into(), vec![len], initial)
     }
 
-    /// Adds matrices of the same width that one product may use as a single matrix: they stand one below the other.
-    ///
-    /// # Panics
-    /// When a part but the last does not fill whole cache lines: the next would not follow it without a gap.
+    /// Adds matrices of the same width that one product may use as a single matrix: they stand one below the other without gaps.
     pub fn stacked(&mut self, parts: &[(String, usize, Initial)], columns: usize) -> View {
         let offset = self.len;
         let mut rows = 0;
         for (name, part, initial) in parts {
-            let view = self.matrix(name.clone(), *part, columns, *initial);
-            assert_eq!(view.offset, offset + rows * columns, "{name} does not follow what stands before it");
+            let view = self.add(name.clone(), vec![*part, columns], *initial);
+            self.len = view.range().end;
             rows += part;
         }
+        self.len = self.len.next_multiple_of(ALIGNMENT);
         View { offset, rows, columns }
     }
 
@@ -184,6 +182,17 @@ mod tests {
         assert_eq!((packed.len(), &packed[..3], packed[3]), (7, &[1.0; 3][..], arena[16]));
         assert_eq!(layout.unpacked(&packed).unwrap(), arena);
         assert!(layout.unpacked(&packed[1..]).is_none());
+    }
+
+    #[test]
+    fn stacked_matrices_have_no_gaps_between_them() {
+        let mut layout = Layout::default();
+        let parts = ["q", "k", "v"].map(|name| (name.to_string(), 5, Initial::Constant(1.0)));
+        let all = layout.stacked(&parts, 3);
+        let after = layout.vector("after", 1, Initial::Constant(0.0));
+        assert_eq!((all.rows, all.columns, after.offset), (15, 3, 48));
+        assert_eq!(layout.tensors()[1].view.offset, 15);
+        assert_eq!(layout.initial(1)[..45], [1.0; 45]);
     }
 
     #[test]

@@ -137,9 +137,9 @@ fn t5() {
     let device = Cpu::new(Some(2)).unwrap();
     let shape = T5Shape {
         vocabulary: 11,
-        width: 8,
+        width: 7,
         heads: 3,
-        head_width: 4,
+        head_width: 5,
         feed_forward: 6,
         layers: 2,
         inputs: 5,

@@ -233,6 +233,9 @@ fn head_with_bias() {
         cpu.head(&layer, rows, &x, &h, &targets, &mut scalars, 0, Some((&mut d_h, &mut dx)));
         assert_eq!(scalars[0], loss(&x, &h));
         check("x", &x, &dx, |x| loss(x, &h));
+        let (adding, mut sum) = (Head { into: Write::Add, ..layer }, vec![0.5; layout.len()]);
+        cpu.head(&adding, rows, &x, &h, &targets, &mut scalars, 0, Some((&mut d_h, &mut sum)));
+        assert!((0..21).all(|i| (sum[i] - 0.5 - dx[i]).abs() < 1e-12), "added, not written");
         check("h", &h, &d_h, |h| loss(&x, h));
         // The first row by hand.
         let mut logits = vec![0.0f32; vocabulary];

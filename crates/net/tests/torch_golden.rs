@@ -167,7 +167,8 @@ impl Projected {
     fn error(&self, other: &Self) -> f64 {
         let numbers = |of: &Self| [&[of.norm], &of.entries[..], &of.signed[..]].concat();
         let differences = numbers(self).into_iter().zip(numbers(other)).map(|(a, b)| (a - b).abs());
-        differences.fold(0.0, f64::max) / other.norm
+        // Not `f64::max`, which would pass over a NaN.
+        differences.fold(0.0, |most, new| if new <= most { most } else { new }) / other.norm
     }
 }
 

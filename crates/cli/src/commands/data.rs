@@ -240,6 +240,13 @@ fn fetch(args: &DataFetch) -> Result<(), End> {
         return Err(End::Request(anyhow!("--from is the address of one file; name one of {names}")));
     }
     // All that cannot be had is said before anything is downloaded.
+    if let Some(from) =
+        args.from.as_ref().filter(|url| !url.starts_with("http://") && !url.starts_with("https://"))
+    {
+        return Err(End::Request(anyhow!(
+            "--from {from}: give an address that begins with http:// or https://"
+        )));
+    }
     let url = |file: &KnownFile| args.from.as_deref().or(file.url);
     let by_hand = wanted.iter().filter(|file| url(file).is_none() && !out.join(file.path).exists());
     let refused: Vec<End> = by_hand.map(|file| no_address(file, args, &out)).collect();

@@ -278,6 +278,16 @@ fn what_contradicts_the_run_is_refused() {
     let edited = EXPERIMENT.replace("batch = 2", "batch = 4");
     fs::write(folder.path().join("x.toml"), &edited).expect("writable");
     expect(&train(folder.path(), "--out run --resume"), 0, &["batch would now be 4; the run goes on with 2"]);
+    // Nor may the saved copy be changed by hand.
+    interrupted("edited");
+    let saved = folder.path().join("edited/config.toml");
+    let text = fs::read_to_string(&saved).expect("readable").replace("seed = 1", "seed = 2");
+    fs::write(&saved, text).expect("writable");
+    expect(
+        &train(folder.path(), "--out edited --resume"),
+        2,
+        &["made with seed = 1, and config.toml says 2"],
+    );
     // Another text is another run.
     interrupted("other");
     fs::write(folder.path().join("text.txt"), "another text. ".repeat(60)).expect("writable");

@@ -63,6 +63,8 @@ pub struct State {
     pub seconds: f64,
     /// What it trains on.
     pub data: Description,
+    /// The run's configuration, as far as it decides over numbers.
+    pub config: BTreeMap<String, String>,
     /// How far its files have been read, where they are read on the way.
     pub position: Option<PiecesState>,
     /// The other files with their SHA-256.
@@ -106,6 +108,7 @@ impl State {
         shape: BTreeMap<String, serde_json::Value>,
         rule: Rule,
         data: Description,
+        config: BTreeMap<String, String>,
     ) -> State {
         State {
             format: FORMAT,
@@ -121,6 +124,7 @@ impl State {
             eval_bytes: 0,
             seconds: 0.0,
             data,
+            config,
             position: None,
             files: BTreeMap::new(),
             sha256: String::new(),
@@ -270,6 +274,8 @@ pub struct Expected<'a> {
     pub model: &'a str,
     /// What the run trains on, where it is to go on.
     pub data: Option<&'a Description>,
+    /// Its [configuration](super::Config::identity), where it is to go on.
+    pub config: Option<&'a BTreeMap<String, String>>,
     /// Its sizes; nothing where they come from the checkpoint.
     pub shape: Option<&'a BTreeMap<String, serde_json::Value>>,
     /// The lengths of `trace.jsonl` and `eval.jsonl` as they are.
@@ -305,7 +311,14 @@ fn read(
     expected: &Expected<'_>,
     layout: impl Fn(&State, &Vocabulary) -> Result<Layout, TrainError>,
 ) -> Result<Checkpoint, String> {
-    let file = |name: &str| fs::read(path.join(name)).map_err(|e| format!("{name} cannot be read: {e}"));
+    let file = |name: &str| {
+        let path = path.join(name);
+        // A pipe would be waited for without end.
+        match fs::metadata(&path) {
+            Ok(found) if !found.is_file() => Err(format!("{name} is not a file")),
+            _ => fs::read(&path).map_err(|e| format!("{name} cannot be read: {e}")),
+        }
+    };
     let state = State::parse(&file(STATE)?)?;
     check(&state, expected)?;
     let whole = |name: &str| {
@@ -337,8 +350,17 @@ fn check(state: &State, expected: &Expected<'_>) -> Result<(), String> {
     if let Some(now) = expected.data.filter(|now| **now != state.data) {
         let (then, now) = (&state.data.what, &now.what);
         return Err(format!(
-            "the data is not what the run began with ({then}, now {now}); give the same data"
+            "the data is not what the run began with ({then}; now {now}, with other bytes or sizes); give the same data"
         ));
+    }
+    if let Some(now) = expected.config {
+        let shown =
+            |of: &BTreeMap<String, String>, key: &String| of.get(key).map_or("not set".into(), String::clone);
+        let mut keys = state.config.keys().chain(now.keys());
+        if let Some(key) = keys.find(|key| state.config.get(*key) != now.get(*key)) {
+            let (then, now) = (shown(&state.config, key), shown(now, key));
+            return Err(format!("it was made with {key} = {then}, and config.toml says {now}"));
+        }
     }
     for (key, value) in expected.shape.into_iter().flatten() {
         match state.shape.get(key) {
@@ -419,7 +441,7 @@ mod tests {
         let rule = rule.build(&untuned::Setting::new(10)).unwrap();
         let shape = BTreeMap::from([("width".to_string(), 5.into())]);
         Checkpoint {
-            state: State { step, ..State::new("gpt", shape, rule, data) },
+            state: State { step, ..State::new("gpt", shape, rule, data, BTreeMap::new()) },
             weights: layout().initial(step),
             extra: Extra::from([("carry".into(), vec![1.5, -0.0])]),
             vocabulary: Vocabulary::Characters(text::Vocabulary::new("abc")),
@@ -427,7 +449,7 @@ mod tests {
     }
 
     fn expected() -> Expected<'static> {
-        Expected { model: "gpt", data: None, shape: None, lengths: None }
+        Expected { model: "gpt", data: None, config: None, shape: None, lengths: None }
     }
 
     fn find(folder: &Path) -> Result<(Option<Checkpoint>, Vec<String>), TrainError> {
@@ -484,9 +506,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), checkpoint(1), &layout()).unwrap();
         let shape = BTreeMap::from([("width".to_string(), 6.into())]);
+        let other = BTreeMap::from([("seed".to_string(), "2".to_string())]);
         for (expected, words) in [
             (Expected { model: "t5", ..expected() }, "of the model gpt, not t5"),
             (Expected { shape: Some(&shape), ..expected() }, "width is 5, not 6"),
+            (
+                Expected { config: Some(&other), ..expected() },
+                "made with seed = not set, and config.toml says 2",
+            ),
         ] {
             let error = newest(folder.path(), &expected, |_, _| Ok(layout())).unwrap_err();
             assert!(error.is_request() && error.to_string().contains(words), "{error}");

@@ -282,7 +282,7 @@ impl Config {
     /// # Errors
     /// Names the file, the key and what to write instead.
     pub fn read(path: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
-        let bytes = fs::read(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
+        let bytes = read_file(path)?;
         let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
         let text = String::from_utf8(bytes).map_err(|error| ConfigError::Toml {
             origin: path.display().to_string(),
@@ -341,7 +341,7 @@ impl Config {
     /// When it is anything else.
     pub fn read_resolved(path: &Path) -> Result<Config, ConfigError> {
         let origin = path.display().to_string();
-        let bytes = fs::read(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
+        let bytes = read_file(path)?;
         let table = parse(&String::from_utf8_lossy(&bytes), &origin)?;
         check_keys(&table, &origin)?;
         let config = from_table(table, &origin)?;
@@ -353,6 +353,15 @@ impl Config {
     pub fn to_toml(&self) -> String {
         // Cannot fail: there is nothing in a configuration that TOML does not know. `check` bounds the seed.
         toml::to_string(self).unwrap_or_default()
+    }
+
+    /// What decides over a run's numbers, beside its data: every key with its value, but for names and places.
+    pub fn identity(&self) -> BTreeMap<String, String> {
+        let mut keys = flat(self);
+        for key in ["name", "scale", "data", "device"] {
+            keys.remove(key);
+        }
+        keys.into_iter().map(|(key, value)| (key, value.to_string())).collect()
     }
 
     /// The keys that were typed and differ from those of the run in `folder`.
@@ -440,6 +449,16 @@ impl Config {
             other => wrong("device", &other, "give cpu or auto"),
         }
     }
+}
+
+/// A whole file; a pipe or a device would be read without end.
+fn read_file(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let failed = |source| ConfigError::Read { path: path.into(), source };
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        let reason = "not a file; give an experiment's file, such as experiments/gpt.toml".into();
+        return Err(ConfigError::Toml { origin: path.display().to_string(), reason });
+    }
+    fs::read(path).map_err(failed)
 }
 
 fn defaults(name: &str) -> Table {

@@ -196,7 +196,8 @@ where
     fs::create_dir_all(folder).map_err(TrainError::io("make the folder", folder))?;
     let mut trace = Lines::open(folder.join(TRACE))?;
     let mut eval = Lines::open(folder.join(EVAL))?;
-    let state = State::new(config.model.name(), shape.entries(), rule, data.description.clone());
+    let state =
+        State::new(config.model.name(), shape.entries(), rule, data.description.clone(), config.identity());
     let found = find_checkpoint(folder, &state, network.as_ref(), &trace, &eval, watch)?;
     let done = found.as_ref().map_or(0, |found| found.state.step);
     trace.cut(found.as_ref().map_or(0, |found| found.state.trace_bytes))?;
@@ -239,6 +240,7 @@ fn find_checkpoint<D: Device>(
     let expected = Expected {
         model: &state.model,
         data: Some(&state.data),
+        config: Some(&state.config),
         shape: Some(&state.shape),
         lengths: Some((trace.found()?, eval.found()?)),
     };

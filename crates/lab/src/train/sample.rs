@@ -86,7 +86,8 @@ where
         Ok(planned.fitted(size(state, "vocabulary")?, targets))
     };
     let network = |shape: Shape| shape.network(device, 1, shape.longest());
-    let expected = Expected { model: config.model.name(), data: None, shape: None, lengths: None };
+    let expected =
+        Expected { model: config.model.name(), data: None, config: None, shape: None, lengths: None };
     let (found, notes) = checkpoint::newest(&run.join(CHECKPOINT), &expected, |state, _| {
         Ok(network(fitted(state)?)?.layout().clone())
     })?;

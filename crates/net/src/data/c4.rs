@@ -12,6 +12,12 @@ pub const LONGEST_LINE: usize = 64 << 20;
 /// Why the documents cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum C4Error {
+    /// A shard is a folder, a pipe or a device.
+    #[error("{path} is not a file; give shards in C4's form (.json.gz)", path = path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
     /// A folder or shard does not exist, or the system refused.
     #[error("cannot read {path}: {source}", path = path.display())]
     Open {
@@ -69,14 +75,20 @@ pub enum C4Error {
 /// The shards of a folder, every `*.json.gz` sorted by name; or the one that is given as a file.
 pub fn shards(path: &Path) -> Result<Vec<PathBuf>, C4Error> {
     let open = |source| C4Error::Open { path: path.into(), source };
+    // A pipe or a device would be read without end.
+    let file = |shard: PathBuf| match std::fs::metadata(&shard) {
+        Ok(found) if !found.is_file() => Err(C4Error::NotAFile { path: shard }),
+        Ok(_) => Ok(shard),
+        Err(source) => Err(C4Error::Open { path: shard, source }),
+    };
     if !std::fs::metadata(path).map_err(open)?.is_dir() {
-        return Ok(vec![path.into()]);
+        return Ok(vec![file(path.into())?]);
     }
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path).map_err(open)? {
         let entry = entry.map_err(open)?;
         if entry.file_name().to_string_lossy().ends_with(".json.gz") {
-            found.push(entry.path());
+            found.push(file(entry.path())?);
         }
     }
     found.sort();

@@ -60,11 +60,13 @@ fn read_text(path: &Path) -> Result<String, ReadError> {
     if bytes.is_empty() {
         return Err(ReadError::Empty { path: path.into() });
     }
-    String::from_utf8(bytes).map_err(|error| {
+    let text = String::from_utf8(bytes).map_err(|error| {
         let byte = error.utf8_error().valid_up_to();
         let line = 1 + error.as_bytes()[..byte].iter().filter(|&&b| b == b'\n').count();
         ReadError::NotUtf8 { path: path.into(), line, byte }
-    })
+    })?;
+    // The mark that some editors put in front of UTF-8 is not part of the text.
+    Ok(text.strip_prefix('\u{feff}').map(String::from).unwrap_or(text))
 }
 
 /// The ids to train on, to choose by and to test on. Shared, so that batches of each kind can hold the same ids.
@@ -125,7 +127,7 @@ mod tests {
         assert!(matches!(read_text(&path), Err(ReadError::Empty { .. })));
         std::fs::write(&path, b"ab\nc\xff").unwrap();
         assert!(matches!(read_text(&path), Err(ReadError::NotUtf8 { line: 2, byte: 4, .. })));
-        std::fs::write(&path, "ab\nc\u{e9}").unwrap();
+        std::fs::write(&path, "\u{feff}ab\nc\u{e9}").unwrap();
         assert_eq!(read_text(&path).unwrap(), "ab\ncé");
     }
 }

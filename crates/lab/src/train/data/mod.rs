@@ -55,7 +55,7 @@ pub struct Description {
     pub validation_ids: u64,
     /// The ids to test on.
     pub test_ids: u64,
-    /// The files with their SHA-256; none where the text is generated.
+    /// The files with their SHA-256 (T5's shards: that of their beginning); none where the text is generated.
     pub sha256: Vec<(String, String)>,
     /// The seed of the generated corpus.
     pub corpus_seed: Option<u64>,
@@ -240,7 +240,19 @@ fn find(path: &Path, inside: &[&str]) -> Result<std::path::PathBuf, TrainError> 
 
 /// A file's name and the SHA-256 of its bytes.
 fn sha256_of(path: &Path) -> Result<(String, String), TrainError> {
-    let mut file = std::fs::File::open(path).map_err(TrainError::io("read", path))?;
+    hash_of(path, u64::MAX)
+}
+
+/// A file's name and length, and the SHA-256 of its first MiB.
+fn sha256_of_start(path: &Path) -> Result<(String, String), TrainError> {
+    let length = std::fs::metadata(path).map_err(TrainError::io("read", path))?.len();
+    let (name, hash) = hash_of(path, 1 << 20)?;
+    Ok((format!("{name} ({length} bytes, the first MiB)"), hash))
+}
+
+fn hash_of(path: &Path, most: u64) -> Result<(String, String), TrainError> {
+    let file = std::fs::File::open(path).map_err(TrainError::io("read", path))?;
+    let mut file = std::io::Read::take(file, most);
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     loop {
