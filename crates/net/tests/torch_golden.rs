@@ -198,14 +198,15 @@ fn gradients_are_those_of_torch() {
     }
 }
 
-/// Writes a safetensors file per case, with the weights, the batch, and our losses and gradients, into the folder that
-/// `UNTUNED_TORCH` names.
+/// What `torch/agreement.py` reads, a safetensors file per case with the weights, the batch, and our losses and gradients, has all
+/// of it, and its gradients in f32 are those in f64. With a folder in `UNTUNED_TORCH` it is left there, the larger cases too.
 #[test]
-#[ignore = "writes what torch/agreement.py reads"]
-fn export() {
-    let folder = std::env::var_os("UNTUNED_TORCH").expect("UNTUNED_TORCH names a folder");
-    std::fs::create_dir_all(&folder).unwrap();
-    for case in cases() {
+fn an_export_is_whole() {
+    let kept = std::env::var_os("UNTUNED_TORCH");
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = kept.as_ref().map_or(temporary.path(), Path::new);
+    std::fs::create_dir_all(folder).unwrap();
+    for case in cases().into_iter().filter(|case| case.golden || kept.is_some()) {
         let (layout, x) = (case.layout(), case.weights());
         let (loss, gradient) = case.run::<f32>();
         let (loss_64, gradient_64) = case.run::<f64>();
@@ -227,8 +228,30 @@ fn export() {
             tensors.push((format!("gradient_64.{name}"), floats(shape, &gradient_64[view.range()])));
         }
         let settings = HashMap::from([("settings".to_string(), settings(&case).to_string())]);
-        let path = Path::new(&folder).join(format!("{}.safetensors", case.name));
+        let path = folder.join(format!("{}.safetensors", case.name));
         safetensors::serialize_to_file(tensors, Some(settings), &path).unwrap();
+
+        let bytes = std::fs::read(&path).unwrap();
+        let read = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(read.len(), 5 + 3 * layout.tensors().len(), "{}", case.name);
+        for Tensor { name, view, shape, .. } in layout.tensors() {
+            let single = |kind: &str| -> Vec<f64> {
+                let found = read.tensor(&format!("{kind}.{name}")).unwrap();
+                assert_eq!(found.shape(), shape, "{}: {kind}.{name}", case.name);
+                let numbers = found.data().as_chunks::<4>().0.iter();
+                numbers.map(|&four| f64::from(f32::from_le_bytes(four))).collect()
+            };
+            assert!(
+                single("weight").iter().zip(&x[view.range()]).all(|(&a, &b)| a == f64::from(b)),
+                "{name}"
+            );
+            let exact = read.tensor(&format!("gradient_64.{name}")).unwrap().data().as_chunks::<8>().0;
+            let exact: Vec<f64> = exact.iter().map(|&eight| f64::from_le_bytes(eight)).collect();
+            let norm = |of: &mut dyn Iterator<Item = f64>| of.map(|v| v * v).sum::<f64>().sqrt();
+            let apart = norm(&mut single("gradient").iter().zip(&exact).map(|(a, b)| a - b));
+            let whole = norm(&mut exact.iter().copied());
+            assert!(apart <= 1e-4 * whole, "{}: {name} differs by {apart:e} of {whole:e}", case.name);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 How to run it, from the root of the repository (torch, safetensors and numpy are needed):
 
-    UNTUNED_TORCH=/tmp/agreement cargo test -p untuned-net --test torch_golden -- --ignored export
+    UNTUNED_TORCH=/tmp/agreement cargo test -p untuned-net --test torch_golden export
     python3 crates/net/tests/torch/agreement.py /tmp/agreement
 
 It prints the error of every gradient as a part of that gradient's norm, in f32 and f64, and fails above 1e-4 and 1e-9. With
