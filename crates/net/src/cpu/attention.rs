@@ -1,6 +1,7 @@
 //! Attention in blocks of queries: the scores of a block live in scratch, and backward computes them again.
 #![allow(unsafe_code)]
 
+use super::lanes::{LANES, exponentials, fold, largest};
 use super::math::{Real, dispatch};
 use super::matrix::{Matrix, MatrixMut, Shared, Write, product};
 use super::{Cpu, lock, reserve};
@@ -9,9 +10,6 @@ use rayon::prelude::*;
 
 /// Queries in one block.
 const BLOCK: usize = 64;
-/// Numbers that are added or compared side by side.
-const LANES: usize = 16;
-
 /// One sequence and head, and one block of its queries.
 #[derive(Clone, Copy)]
 struct Block {
@@ -84,45 +82,11 @@ fn blocks(layer: &Attention) -> usize {
     layer.queries.div_ceil(BLOCK)
 }
 
-/// Folds [`LANES`] numbers by halves.
-#[inline(always)]
-fn fold<R: Real>(mut lanes: [R; LANES], join: impl Fn(R, R) -> R) -> R {
-    let mut width = LANES;
-    while width > 1 {
-        width /= 2;
-        for lane in 0..width {
-            lanes[lane] = join(lanes[lane], lanes[lane + width]);
-        }
-    }
-    lanes[0]
-}
-
 /// `row ← exp(row − max)/Σ`, and the logarithm of the sum of exponentials of what was there.
 #[inline(always)]
 fn softmax<R: Real>(row: &mut [R]) -> R {
-    let mut most = [R::NEG_INFINITY; LANES];
-    let (chunks, rest) = row.as_chunks_mut::<LANES>();
-    for chunk in chunks.iter() {
-        for lane in 0..LANES {
-            most[lane] = Real::max(most[lane], chunk[lane]);
-        }
-    }
-    for (lane, &value) in rest.iter().enumerate() {
-        most[lane] = Real::max(most[lane], value);
-    }
-    let most = fold(most, Real::max);
-    let mut sums = [R::ZERO; LANES];
-    for chunk in chunks.iter_mut() {
-        for lane in 0..LANES {
-            chunk[lane] = Real::exp(chunk[lane] - most);
-            sums[lane] += chunk[lane];
-        }
-    }
-    for (lane, value) in rest.iter_mut().enumerate() {
-        *value = Real::exp(*value - most);
-        sums[lane] += *value;
-    }
-    let sum = fold(sums, |a, b| a + b);
+    let most = largest(row);
+    let sum = fold(exponentials(row, most), |a, b| a + b);
     let scale = sum.recip();
     row.iter_mut().for_each(|value| *value *= scale);
     most + sum.ln()

@@ -1,5 +1,6 @@
 //! The product with the output matrix, and the cross-entropy of its softmax, forward and backward in one.
 
+use super::lanes::{exponentials, largest};
 use super::math::{Real, dispatch};
 use super::matrix::{Matrix, MatrixMut, Write};
 use super::{Cpu, lock, reserve, vector};
@@ -8,9 +9,6 @@ use rayon::prelude::*;
 
 /// The most logits that are held at once; more rows are taken in turns.
 const LOGITS: usize = 1 << 24;
-/// Numbers added side by side.
-const LANES: usize = 16;
-
 /// The mean over rows of `−log softmax(W·h + b)[target]`, and with `e = (softmax − one_hot)/rows`: `d_h = e·W`, `dW = eᵀ·h`,
 /// `db = Σ_rows e`.
 pub fn loss<R: Real>(
@@ -63,31 +61,9 @@ fn softmax_row<R: Real>(row: &mut [R], bias: Option<&[R]>, target: usize, scale:
             if let Some(bias) = bias {
                 row.iter_mut().zip(bias).for_each(|(value, &bias)| *value += bias);
             }
-            let mut most = [R::NEG_INFINITY; LANES];
-            let (chunks, rest) = row.as_chunks_mut::<LANES>();
-            for chunk in chunks.iter() {
-                for lane in 0..LANES {
-                    most[lane] = Real::max(most[lane], chunk[lane]);
-                }
-            }
-            for (lane, &value) in rest.iter().enumerate() {
-                most[lane] = Real::max(most[lane], value);
-            }
-            let most = most.into_iter().fold(R::NEG_INFINITY, |a, b| Real::max(a, b));
+            let most = largest(row);
             let at_target = row[target] - most;
-            let mut sums = [R::ZERO; LANES];
-            let (chunks, rest) = row.as_chunks_mut::<LANES>();
-            for chunk in chunks.iter_mut() {
-                for lane in 0..LANES {
-                    chunk[lane] = Real::exp(chunk[lane] - most);
-                    sums[lane] += chunk[lane];
-                }
-            }
-            for (lane, value) in rest.iter_mut().enumerate() {
-                *value = Real::exp(*value - most);
-                sums[lane] += *value;
-            }
-            let sum = sums.into_iter().map(Real::to_f64).sum::<f64>();
+            let sum = exponentials(row, most).into_iter().map(Real::to_f64).sum::<f64>();
             if let Some(scale) = scale {
                 let factor = scale / R::from_f64(sum);
                 row.iter_mut().for_each(|value| *value *= factor);

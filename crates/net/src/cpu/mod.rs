@@ -7,6 +7,7 @@
 mod attention;
 mod embedding;
 mod head;
+mod lanes;
 mod linear;
 mod lstm;
 pub mod math;

@@ -1,12 +1,10 @@
 //! LayerNorm and RMSNorm, with the residual addition before them.
 
+use super::lanes::{LANES, fold};
 use super::math::{Real, dispatch};
 use super::{Cpu, lock, reserve};
 use crate::device::{Dropout, Norm};
 use rayon::prelude::*;
-
-/// Numbers added side by side; fixed, so that every instruction set adds in the same order.
-const LANES: usize = 16;
 
 /// `Σ term(i)` in [`LANES`] sums side by side.
 #[inline(always)]
@@ -23,14 +21,7 @@ fn sum<R: Real>(len: usize, term: impl Fn(usize) -> R) -> R {
     for (lane, sum) in sums.iter_mut().enumerate().take(len - whole) {
         *sum += term(whole + lane);
     }
-    let mut width = LANES;
-    while width > 1 {
-        width /= 2;
-        for lane in 0..width {
-            sums[lane] += sums[lane + width];
-        }
-    }
-    sums[0]
+    fold(sums, |a, b| a + b)
 }
 
 /// Some rows of what a norm writes: its output, statistics and stream.

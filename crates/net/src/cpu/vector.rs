@@ -1,5 +1,6 @@
 //! Passes over whole buffers: norms, updates, copies.
 
+use super::lanes::{LANES, fold};
 use super::math::{Real, dispatch};
 use super::{Cpu, lock, reserve};
 use crate::device::{Dropout, Write};
@@ -7,8 +8,6 @@ use rayon::prelude::*;
 
 /// Numbers in one part of a sum: fixed, so that the order of additions does not depend on the number of threads.
 const PART: usize = 1 << 16;
-/// Numbers added side by side within a part.
-const LANES: usize = 16;
 
 /// `Σ term(i)` over `i` in `0..len`, in f64: parts of a fixed size, each summed in a fixed order, then added in order.
 fn sum_of<R: Real>(cpu: &Cpu<R>, len: usize, part: impl Fn(std::ops::Range<usize>) -> f64 + Sync) -> f64 {
@@ -34,14 +33,7 @@ fn lanes<R: Real>(a: &[R], b: &[R], term: impl Fn(f64, f64) -> f64) -> f64 {
     for (lane, (a, b)) in a.1.iter().zip(b.1).enumerate() {
         sums[lane] += term(a.to_f64(), b.to_f64());
     }
-    let mut width = LANES;
-    while width > 1 {
-        width /= 2;
-        for lane in 0..width {
-            sums[lane] += sums[lane + width];
-        }
-    }
-    sums[0]
+    fold(sums, |a, b| a + b)
 }
 
 /// `Σ term(a, b)`.
