@@ -3,6 +3,8 @@
 pub mod bench;
 pub mod figure;
 pub mod report;
+pub mod runs;
+pub mod sweep;
 pub mod synthetic;
 pub mod trace;
 pub mod train;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use untuned::rules::RULES;
 use untuned_lab::train::folder::{self, Opened};
 use untuned_lab::train::run::Stepped;
-use untuned_lab::train::{Ended, Outcome, Overrides, Watch, train};
+use untuned_lab::train::{Ended, Options, Outcome, Overrides, Watch, train};
 
 const GPT: &str =
     "model = \"gpt\"\nbatch = 2\nsteps = 9\nevaluate_every = 4\ncheckpoint_every = 3\nevaluate_tokens = 64
@@ -71,7 +71,7 @@ impl Bench {
 
     fn train(&self, opened: &Opened, threads: usize, stop: Option<u64>) -> (Ended, StopAfter) {
         let mut watch = StopAfter { steps: stop, ..StopAfter::default() };
-        (train(opened, Some(threads), &mut watch).unwrap(), watch)
+        (train(opened, &Options { threads: Some(threads) }, &mut watch).unwrap(), watch)
     }
 
     /// The last weights, the trace without times, and the evaluations.

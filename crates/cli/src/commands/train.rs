@@ -22,7 +22,7 @@ pub fn run(args: &Train) -> Result<(), End> {
     let opened = folder::open(&args.experiment, &overrides, args.out.as_deref(), args.resume);
     let opened = opened.map_err(End::train)?;
     let mut progress = Progress::new();
-    let ended = train(&opened, args.threads.map(usize::from), &mut progress);
+    let ended = train(&opened, &options(args), &mut progress);
     progress.bar.finish_and_clear();
     let ended = ended.map_err(|error| failed(error, &opened.folder))?;
     report(args, &opened.folder, &ended)

@@ -18,6 +18,8 @@ pub const GENERATED: &str = "generated";
 const MOST_STEPS: u64 = u32::MAX as u64;
 /// A batch beyond this is a slip of the finger.
 const LARGEST_BATCH: usize = 1 << 20;
+/// A method's name must fit beside a curve.
+const LONGEST_METHOD: usize = 60;
 
 const KEYS: &[&str] = &[
     "name",
@@ -36,6 +38,9 @@ const KEYS: &[&str] = &[
     "checkpoint_every",
     "keep_best",
     "max_refusals",
+    "give_up_after",
+    "smoothness_every",
+    "method",
     "shape",
     "optimizer",
 ];
@@ -240,6 +245,15 @@ pub struct Config {
     pub keep_best: KeepBest,
     /// So many refused steps in a row end the run.
     pub max_refusals: u32,
+    /// From this fraction of the steps on, an evaluation that is no better than the first ends the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub give_up_after: Option<f64>,
+    /// Steps from one measurement of the local smoothness to the next; each costs a second gradient.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smoothness_every: Option<u64>,
+    /// What figures call the method: runs of one method with different parameters are its grid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
     /// Sizes that differ from the preset's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shape: BTreeMap<String, Value>,
@@ -282,12 +296,8 @@ impl Config {
     /// # Errors
     /// Names the file, the key and what to write instead.
     pub fn read(path: &Path, overrides: &Overrides) -> Result<Config, ConfigError> {
-        let bytes = read_file(path)?;
+        let text = read_text(path)?;
         let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-        let text = String::from_utf8(bytes).map_err(|error| ConfigError::Toml {
-            origin: path.display().to_string(),
-            reason: format!("not UTF-8 text: {}", error.utf8_error()),
-        })?;
         Config::resolve(&text, &path.display().to_string(), &name, overrides)
     }
 
@@ -358,7 +368,7 @@ impl Config {
     /// What decides over a run's numbers, beside its data: every key with its value, but for names and places.
     pub fn identity(&self) -> BTreeMap<String, String> {
         let mut keys = flat(self);
-        for key in ["name", "scale", "data", "device"] {
+        for key in ["name", "scale", "data", "device", "method"] {
             keys.remove(key);
         }
         keys.into_iter().map(|(key, value)| (key, value.to_string())).collect()
@@ -431,6 +441,20 @@ impl Config {
         if self.max_refusals == 0 {
             return wrong("max_refusals", &0, "give at least 1");
         }
+        if let Some(after) = self.give_up_after.filter(|after| !(*after > 0.0 && *after <= 1.0)) {
+            return wrong("give_up_after", &after, "give a fraction of the steps, above 0 and at most 1");
+        }
+        if self.smoothness_every == Some(0) {
+            return wrong("smoothness_every", &0, "give a number of steps, at least 1");
+        }
+        if let Some(method) = &self.method
+            && (method.trim().is_empty()
+                || method.chars().count() > LONGEST_METHOD
+                || method.contains(char::is_control))
+        {
+            let remedy = "give 1 to 60 characters, none of them a control character";
+            return wrong("method", &format!("{method:?}"), remedy);
+        }
         if self.evaluate_tokens.is_some_and(|tokens| tokens < 2) {
             return wrong("evaluate_tokens", &self.evaluate_tokens.unwrap_or(0), "give at least 2");
         }
@@ -461,6 +485,19 @@ fn read_file(path: &Path) -> Result<Vec<u8>, ConfigError> {
     fs::read(path).map_err(failed)
 }
 
+/// A whole file as text.
+pub(crate) fn read_text(path: &Path) -> Result<String, ConfigError> {
+    String::from_utf8(read_file(path)?).map_err(|error| ConfigError::Toml {
+        origin: path.display().to_string(),
+        reason: format!("not UTF-8 text: {}", error.utf8_error()),
+    })
+}
+
+/// Whether a dotted key belongs to an experiment.
+pub(crate) fn is_key(key: &str) -> bool {
+    KEYS.contains(&key.split('.').next().unwrap_or_default())
+}
+
 fn defaults(name: &str) -> Table {
     let mut table = Table::new();
     let text = |value: &str| Value::String(value.into());
@@ -481,7 +518,7 @@ fn defaults(name: &str) -> Table {
     table
 }
 
-fn parse(text: &str, origin: &str) -> Result<Table, ConfigError> {
+pub(crate) fn parse(text: &str, origin: &str) -> Result<Table, ConfigError> {
     toml::from_str(text).map_err(|error| ConfigError::Toml {
         origin: origin.into(),
         reason: error.to_string().trim_end().to_string(),
@@ -496,7 +533,7 @@ fn from_table(table: Table, origin: &str) -> Result<Config, ConfigError> {
 }
 
 /// Takes the table of the wanted scale out of an experiment's file, with its name.
-fn take_scale(
+pub(crate) fn take_scale(
     table: &mut Table,
     origin: &str,
     wanted: Option<&str>,
@@ -559,7 +596,7 @@ pub(crate) fn known_key(key: &str, prefix: &str, known: &[&str], origin: &str) -
 }
 
 /// Overrides `base`, tables key by key. `steps` and `epochs` replace each other.
-fn merge(base: &mut Table, over: Table) {
+pub(crate) fn merge(base: &mut Table, over: Table) {
     let both = over.contains_key("steps") && over.contains_key("epochs");
     for (key, value) in over {
         match key.as_str() {
@@ -586,6 +623,11 @@ fn dotted(key: &str, value: Value) -> Table {
 
 /// The values by dotted key.
 fn flat(config: &Config) -> BTreeMap<String, Value> {
+    flatten(Table::try_from(config).unwrap_or_default())
+}
+
+/// A table's values by dotted key.
+pub(crate) fn flatten(table: Table) -> BTreeMap<String, Value> {
     fn add(table: Table, prefix: &str, out: &mut BTreeMap<String, Value>) {
         for (key, value) in table {
             match value {
@@ -595,7 +637,7 @@ fn flat(config: &Config) -> BTreeMap<String, Value> {
         }
     }
     let mut out = BTreeMap::new();
-    add(Table::try_from(config).unwrap_or_default(), "", &mut out);
+    add(table, "", &mut out);
     out
 }
 
@@ -649,6 +691,8 @@ mod tests {
         let path = folder.path().join("config.toml");
         for config in [
             resolve(TEXT, None, &["evaluate_tokens=100", "keep_best=validation"]).unwrap(),
+            resolve(TEXT, None, &["give_up_after=0.1", "smoothness_every=7", "method=Inexact Polyak"])
+                .unwrap(),
             resolve(TEXT, Some("paper"), &["rule=clipped-gd:lr=0.1,threshold=inf", "data=a/b.txt"]).unwrap(),
         ] {
             fs::write(&path, config.to_toml()).unwrap();
@@ -665,6 +709,14 @@ mod tests {
             (TEXT, None, &["batch=many"], &["many", "batch"]),
             (TEXT, None, &["batch=-1"], &["batch"]),
             (TEXT, None, &["epochs=2"], &["epochs is 2", "give steps"]),
+            (TEXT, None, &["give_up_after=0"], &["give_up_after is 0", "above 0"]),
+            (TEXT, None, &["give_up_after=1.5"], &["give_up_after is 1.5", "at most 1"]),
+            (TEXT, None, &["give_up_after=nan"], &["give_up_after is NaN", "above 0"]),
+            (TEXT, None, &["smoothness_every=0"], &["smoothness_every is 0", "at least 1"]),
+            (TEXT, None, &["smoothness_every=-1"], &["smoothness_every"]),
+            (TEXT, None, &["method="], &["method is \"\"", "1 to 60"]),
+            (TEXT, None, &["method=a\tb"], &["method is \"a\\tb\"", "control"]),
+            (TEXT, None, &[&format!("method={}", "é".repeat(61))], &["1 to 60"]),
             (TEXT, None, &["device=cuda:0"], &["cuda:0", "no CUDA device"]),
             (TEXT, None, &["device=tpu"], &["tpu", "give cpu"]),
             (TEXT, None, &["rule=polyac"], &["polyac", "polyak"]),
@@ -684,6 +736,15 @@ mod tests {
             assert!(words.iter().all(|w| error.contains(w)), "{words:?} in {error}");
         }
         assert!(Overrides::default().set("batch").unwrap_err().to_string().contains("--set key=value"));
+    }
+
+    #[test]
+    fn a_name_is_no_part_of_the_identity() {
+        let plain = resolve(TEXT, None, &[]).unwrap();
+        let named = resolve(TEXT, None, &[&format!("method={}", "é".repeat(60)), "name=y"]).unwrap();
+        assert_eq!(named.identity(), plain.identity());
+        let other = resolve(TEXT, None, &["give_up_after=1", "smoothness_every=1"]).unwrap();
+        assert_eq!(other.identity().len(), plain.identity().len() + 2);
     }
 
     #[test]

@@ -41,6 +41,12 @@ pub enum TrainError {
     /// The generated corpus.
     #[error(transparent)]
     Corpus(#[from] CorpusError),
+    /// Two processes, one run.
+    #[error("another process writes {path}; wait for it, or name another folder with --out", path = path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
     /// Anything else that the user can mend.
     #[error("{0}")]
     Request(String),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::config::{Config, Overrides};
+use super::config::{Config, ConfigError, Overrides};
 use super::error::TrainError;
 
 /// The resolved configuration.
@@ -82,6 +82,23 @@ pub fn open(
     Ok(Opened { notes: notes.collect(), config: saved, folder, resume })
 }
 
+/// Opens the folder of a run whose configuration is resolved, to begin with it or to go on.
+///
+/// # Errors
+/// When the folder is used by something else, or the run in it is another one.
+pub fn open_resolved(config: Config, folder: &Path) -> Result<Opened, TrainError> {
+    let path = folder.join(CONFIG);
+    if path.is_file() {
+        let saved = Config::read_resolved(&path)?;
+        if let Some((key, given, saved)) = config.differences(&saved).into_iter().next() {
+            return Err(ConfigError::Contradiction { key, saved, given, folder: folder.into() }.into());
+        }
+    } else {
+        check_is_ours(folder)?;
+    }
+    Ok(Opened { config, folder: folder.into(), resume: true, notes: Vec::new() })
+}
+
 /// `untuned-runs/NAME-SCALE-RULE-sSEED`.
 fn default_folder(config: &Config) -> PathBuf {
     let Config { name, scale, rule, seed, .. } = config;
@@ -114,7 +131,7 @@ fn aside(name: &str) -> String {
 }
 
 /// Writes a whole file: aside, synced, renamed.
-pub(super) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), TrainError> {
+pub(crate) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), TrainError> {
     let (path, new) = (folder.join(name), folder.join(aside(name)));
     let written = write_synced(&new, bytes)
         .and_then(|()| fs::rename(&new, &path).map_err(TrainError::io("write", &path)))
@@ -145,7 +162,7 @@ pub(super) fn sync_folder(path: &Path) -> Result<(), TrainError> {
 }
 
 /// A value as indented JSON with a new line at the end.
-pub(super) fn pretty(value: &impl Serialize) -> Vec<u8> {
+pub(crate) fn pretty(value: &impl Serialize) -> Vec<u8> {
     // Cannot fail: no map has keys that are not strings, and nothing writes to a disk.
     let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
     bytes.push(b'\n');
@@ -165,10 +182,7 @@ impl Lines {
         let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
         let file = opened.map_err(TrainError::io("open", &path))?;
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            let path = path.display();
-            return Err(TrainError::Request(format!(
-                "another process writes {path}; wait for it, or name another folder with --out"
-            )));
+            return Err(TrainError::Busy { path });
         }
         Ok(Lines { path, file: BufWriter::new(file), length: 0 })
     }

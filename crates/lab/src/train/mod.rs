@@ -17,6 +17,6 @@ mod summary;
 
 pub use config::{Config, Model, Overrides, Preset};
 pub use error::TrainError;
-pub use run::{Ended, Outcome, Watch, train};
+pub use run::{Ended, Options, Outcome, Watch, train};
 pub use shape::Shape;
 pub use summary::Summary;

@@ -144,11 +144,18 @@ struct Meta<'a> {
     started_unix_seconds: u64,
 }
 
-/// Makes a run, or goes on with it, with this many threads, or as many as the machine has.
+/// How a run is made, beside what decides over its numbers.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Threads that compute; nothing stands for as many as the machine has.
+    pub threads: Option<usize>,
+}
+
+/// Makes a run, or goes on with it.
 ///
 /// # Errors
 /// When the request is wrong or the system fails. A run that diverges is not an error: it is an [`Outcome`].
-pub fn train(opened: &Opened, threads: Option<usize>, watch: &mut dyn Watch) -> Result<Ended, TrainError> {
+pub fn train(opened: &Opened, options: &Options, watch: &mut dyn Watch) -> Result<Ended, TrainError> {
     for note in &opened.notes {
         watch.note(note);
     }
@@ -156,7 +163,7 @@ pub fn train(opened: &Opened, threads: Option<usize>, watch: &mut dyn Watch) -> 
         return Ok(ended);
     }
     // `Config` knows no device but the processor.
-    let cpu = Cpu::<f32>::new(threads)?;
+    let cpu = Cpu::<f32>::new(options.threads)?;
     cpu.inside(|| train_on(&cpu, cpu.threads(), opened, watch))
 }
 

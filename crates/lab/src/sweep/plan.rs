@@ -1,0 +1,619 @@
+//! A sweep's file, resolved to a list of trials.
+//!
+//! ```toml
+//! experiment = "gpt.toml"             # beside this file
+//! seeds = [1, 2, 3]
+//! steps = [2500, 5000]                # horizons; without it, the experiment's own
+//!
+//! [set]                               # keys of the experiment, for every trial
+//! batch = 16
+//!
+//! [[method]]
+//! rule = "inexact-polyak"
+//!
+//! [[method]]
+//! rule = "clipped-gd"
+//! grid.lr = [0.1, 0.5]                # parameters of the rule, or keys of the experiment
+//! grid.threshold = [1, 2, inf]
+//! set.optimizer.weight_decay = 1e-6   # keys of the experiment, for this method
+//! ```
+//!
+//! As in an experiment's file, keys at the top hold for every scale and those of `[scale.NAME]` override them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::PLAN;
+use crate::train::config::{self, ConfigError, known_key};
+use crate::train::folder::{pretty, write_whole};
+use crate::train::{Config, Overrides, TrainError};
+
+const KEYS: &[&str] = &["experiment", "seeds", "steps", "set", "method"];
+const METHOD_KEYS: &[&str] = &["name", "rule", "grid", "set"];
+/// More trials than this are a slip of the finger.
+const MOST_TRIALS: usize = 1_000_000;
+
+/// What is wrong with a sweep.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// A file, or a key of it.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A value that makes no sense.
+    #[error("{origin}: {key} is {value}; {remedy}")]
+    Value {
+        /// The file.
+        origin: String,
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What to write.
+        remedy: String,
+    },
+    /// A trial's configuration.
+    #[error("{origin}: trial {index} ({method}): {source}")]
+    Trial {
+        /// The file.
+        origin: String,
+        /// The trial.
+        index: usize,
+        /// Its method.
+        method: String,
+        /// What is wrong with it.
+        source: ConfigError,
+    },
+    /// The same trial twice.
+    #[error("{origin}: trials {first} and {second} are the same run ({what}); leave one of them out")]
+    Duplicate {
+        /// The file.
+        origin: String,
+        /// The earlier one.
+        first: usize,
+        /// The later one.
+        second: usize,
+        /// Rule and seed.
+        what: String,
+    },
+    /// More trials than anybody means.
+    #[error("{origin} asks for {count} trials; at most 1000000 can be told apart")]
+    TooMany {
+        /// The file.
+        origin: String,
+        /// How many.
+        count: u128,
+    },
+    /// The folder holds another sweep.
+    #[error("{folder} holds another sweep: {difference}; name a new folder with --out", folder = folder.display())]
+    Another {
+        /// The folder.
+        folder: PathBuf,
+        /// The first thing that differs.
+        difference: String,
+    },
+    /// No such trial.
+    #[error("--index {index}: the sweep has {count} trials; give 0 to {last}", last = count - 1)]
+    NoTrial {
+        /// What was asked for.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// The folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] TrainError),
+}
+
+/// A run of a sweep.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    /// Its place in the sweep: seeds change slowest, then horizons, then methods, then the grid.
+    pub index: usize,
+    /// What to do.
+    pub config: Config,
+}
+
+/// All runs of a sweep.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The file that it came from.
+    pub origin: String,
+    /// The trials, by index.
+    pub trials: Vec<Trial>,
+}
+
+/// A method of a sweep's file.
+#[derive(Debug, Default)]
+struct Method {
+    name: Option<String>,
+    rule: String,
+    /// Keys and values, in the alphabetical order of the keys; the last key changes fastest.
+    grid: Vec<(String, Vec<Value>)>,
+    set: Vec<(String, Value)>,
+}
+
+impl Plan {
+    /// Reads a sweep's file, and its experiment's file beside it.
+    ///
+    /// # Errors
+    /// Names the file, the key and what to write instead.
+    pub fn read(path: &Path, overrides: &Overrides) -> Result<Plan, PlanError> {
+        let text = config::read_text(path)?;
+        let beside = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        let experiment = |name: &str| {
+            let path = beside.join(name);
+            let stem = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+            Ok((config::read_text(&path)?, path.display().to_string(), stem))
+        };
+        Plan::resolve(&text, &path.display().to_string(), experiment, overrides)
+    }
+
+    /// Resolves a sweep's text. `experiment` finds the text, origin and name of the experiment's file that it names.
+    ///
+    /// # Errors
+    /// As [`Plan::read`].
+    pub fn resolve(
+        text: &str,
+        origin: &str,
+        experiment: impl FnOnce(&str) -> Result<(String, String, String), ConfigError>,
+        overrides: &Overrides,
+    ) -> Result<Plan, PlanError> {
+        let file = File::resolve(text, origin, overrides.scale.as_deref())?;
+        let (text, beside, name) = experiment(&file.experiment)?;
+        let experiment = Experiment { text: &text, origin: &beside, name: &name };
+        let combinations = file.methods.iter().map(|m| m.combinations()).fold(0u128, u128::saturating_add);
+        let count = combinations
+            .saturating_mul(file.seeds.len() as u128)
+            .saturating_mul(file.horizons().len() as u128);
+        if count > MOST_TRIALS as u128 {
+            return Err(PlanError::TooMany { origin: origin.into(), count });
+        }
+        let mut trials: Vec<Trial> = Vec::new();
+        for seed in &file.seeds {
+            for steps in file.horizons() {
+                for method in &file.methods {
+                    for point in 0..method.combinations() as usize {
+                        let index = trials.len();
+                        let values = file.values(method, point, seed, steps);
+                        let config = experiment.resolve(values, overrides);
+                        let config = config.map_err(|source| PlanError::Trial {
+                            origin: origin.into(),
+                            index,
+                            method: method.rule.clone(),
+                            source,
+                        })?;
+                        trials.push(Trial { index, config });
+                    }
+                }
+            }
+        }
+        let plan = Plan { origin: origin.into(), trials };
+        plan.check_unique()?;
+        Ok(plan)
+    }
+
+    /// The trial with this index.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn trial(&self, index: usize) -> Result<&Trial, PlanError> {
+        self.trials.get(index).ok_or(PlanError::NoTrial { index, count: self.trials.len() })
+    }
+
+    fn check_unique(&self) -> Result<(), PlanError> {
+        let mut seen: HashMap<BTreeMap<String, String>, usize> = HashMap::new();
+        for trial in &self.trials {
+            if let Some(first) = seen.insert(trial.config.identity(), trial.index) {
+                let Config { rule, seed, .. } = &trial.config;
+                return Err(PlanError::Duplicate {
+                    origin: self.origin.clone(),
+                    first,
+                    second: trial.index,
+                    what: format!("{rule}, seed {seed}"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the sweep's folder, or checks that it is this sweep's: the plan in it may be a beginning of this one, as it is after a
+    /// seed was added at the end.
+    ///
+    /// # Errors
+    /// When the folder holds anything else, or cannot be written.
+    pub fn claim(&self, folder: &Path) -> Result<(), PlanError> {
+        let path = folder.join(PLAN);
+        if folder.exists() && !folder.is_dir() {
+            let path = folder.display();
+            return Err(TrainError::Request(format!("{path} is a file; name a folder with --out")).into());
+        }
+        let ours: Vec<Line> = self.trials.iter().map(Line::of).collect();
+        if path.is_file() {
+            let bytes = fs::read(&path).map_err(TrainError::io("read", &path))?;
+            let theirs: Vec<Line> = serde_json::from_slice(&bytes).map_err(|error| {
+                let path = path.display();
+                TrainError::Request(format!("{path}: {error}; name a new folder with --out"))
+            })?;
+            let differs = |difference| PlanError::Another { folder: folder.into(), difference };
+            for (index, (theirs, ours)) in theirs.iter().zip(&ours).enumerate() {
+                if let Some(what) = theirs.difference(ours) {
+                    return Err(differs(format!("in trial {index}, {what}")));
+                }
+            }
+            if theirs.len() > ours.len() {
+                return Err(differs(format!("it has {} trials, this one {}", theirs.len(), ours.len())));
+            }
+            if theirs.len() == ours.len() {
+                return Ok(());
+            }
+        } else if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
+            let path = folder.display();
+            return Err(TrainError::Request(format!(
+                "{path} is not empty and holds no sweep; name a new folder with --out"
+            ))
+            .into());
+        }
+        fs::create_dir_all(folder).map_err(TrainError::io("make the folder", folder))?;
+        Ok(write_whole(folder, PLAN, &pretty(&ours))?)
+    }
+}
+
+/// A trial in `plan.json`: every key that decides over its numbers.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Line {
+    index: usize,
+    data: String,
+    keys: BTreeMap<String, String>,
+}
+
+impl Line {
+    fn of(trial: &Trial) -> Line {
+        Line { index: trial.index, data: trial.config.data.clone(), keys: trial.config.identity() }
+    }
+
+    /// The first key that differs, in words.
+    fn difference(&self, other: &Line) -> Option<String> {
+        let differs = |key: &str, there: Option<&String>, here: Option<&String>| {
+            let shown = |value: Option<&String>| value.map_or("not set".to_string(), String::clone);
+            (there != here)
+                .then(|| format!("{key} is {} there and {} in this request", shown(there), shown(here)))
+        };
+        let keys: std::collections::BTreeSet<&String> = self.keys.keys().chain(other.keys.keys()).collect();
+        let in_keys = keys.into_iter().find_map(|k| differs(k, self.keys.get(k), other.keys.get(k)));
+        in_keys.or_else(|| differs("data", Some(&self.data), Some(&other.data)))
+    }
+}
+
+struct Experiment<'a> {
+    text: &'a str,
+    origin: &'a str,
+    name: &'a str,
+}
+
+impl Experiment<'_> {
+    /// The configuration with these values, and those that were typed after them.
+    fn resolve(&self, mut values: Vec<(String, Value)>, typed: &Overrides) -> Result<Config, ConfigError> {
+        values.extend(typed.values.iter().cloned());
+        let overrides = Overrides { values, ..typed.clone() };
+        Config::resolve(self.text, self.origin, self.name, &overrides)
+    }
+}
+
+/// A sweep's file for one scale, checked.
+struct File {
+    experiment: String,
+    seeds: Vec<i64>,
+    steps: Vec<i64>,
+    set: Vec<(String, Value)>,
+    methods: Vec<Method>,
+}
+
+impl File {
+    fn resolve(text: &str, origin: &str, scale: Option<&str>) -> Result<File, PlanError> {
+        let mut table = config::parse(text, origin)?;
+        let scale = config::take_scale(&mut table, origin, scale)?;
+        check_keys(&table, KEYS, origin)?;
+        if let Some((name, scale)) = scale {
+            check_keys(&scale, KEYS, &format!("{origin}, [scale.{name}]"))?;
+            config::merge(&mut table, scale);
+        }
+        let reader = Reader { origin };
+        let experiment = match table.remove("experiment") {
+            Some(Value::String(name)) => name,
+            other => {
+                let remedy = "name the experiment's file, such as experiment = \"gpt.toml\"";
+                return Err(reader.wrong("experiment", &shown(other.as_ref()), remedy));
+            }
+        };
+        let seeds = reader.whole_numbers("seeds", table.remove("seeds"))?;
+        let steps = match table.remove("steps") {
+            None => Vec::new(),
+            some => reader.whole_numbers("steps", some)?,
+        };
+        let set = reader.keys("set", table.remove("set"))?;
+        let methods = match table.remove("method") {
+            Some(Value::Array(methods)) if !methods.is_empty() => methods,
+            other => {
+                let remedy = "write at least one [[method]] with its rule";
+                return Err(reader.wrong("method", &shown(other.as_ref()), remedy));
+            }
+        };
+        let methods = methods.into_iter().enumerate();
+        let methods = methods.map(|(at, method)| reader.method(at, method)).collect::<Result<_, _>>()?;
+        Ok(File { experiment, seeds, steps, set, methods })
+    }
+
+    /// The horizons; nothing stands for the experiment's own.
+    fn horizons(&self) -> Vec<Option<i64>> {
+        if self.steps.is_empty() { vec![None] } else { self.steps.iter().copied().map(Some).collect() }
+    }
+
+    /// What a trial sets.
+    fn values(&self, method: &Method, point: usize, seed: &i64, steps: Option<i64>) -> Vec<(String, Value)> {
+        let mut values = self.set.clone();
+        values.extend(method.set.iter().cloned());
+        let mut rule = method.rule.clone();
+        for (key, value) in method.point(point) {
+            if config::is_key(key) {
+                values.push((key.clone(), value.clone()));
+            } else {
+                rule.push(if rule.contains(':') { ',' } else { ':' });
+                rule.push_str(&format!("{key}={}", plain(value)));
+            }
+        }
+        values.push(("rule".into(), Value::String(rule)));
+        values.extend(method.name.clone().map(|name| ("method".to_string(), Value::String(name))));
+        values.extend(steps.map(|steps| ("steps".to_string(), Value::Integer(steps))));
+        values.push(("seed".into(), Value::Integer(*seed)));
+        values
+    }
+}
+
+impl Method {
+    /// The number of points of its grid; one where there is none.
+    fn combinations(&self) -> u128 {
+        self.grid.iter().map(|(_, values)| values.len() as u128).fold(1, u128::saturating_mul)
+    }
+
+    /// The `point`-th of them.
+    fn point(&self, mut point: usize) -> Vec<(&String, &Value)> {
+        let mut values = Vec::new();
+        for (key, choices) in self.grid.iter().rev() {
+            values.push((key, &choices[point % choices.len()]));
+            point /= choices.len();
+        }
+        values.reverse();
+        values
+    }
+}
+
+/// Reads values of a sweep's file.
+struct Reader<'a> {
+    origin: &'a str,
+}
+
+impl Reader<'_> {
+    fn wrong(&self, key: &str, value: &str, remedy: &str) -> PlanError {
+        let (key, value, remedy) = (key.into(), value.into(), remedy.into());
+        PlanError::Value { origin: self.origin.into(), key, value, remedy }
+    }
+
+    /// A list of at least one number of at least 0, without repetitions.
+    fn whole_numbers(&self, key: &str, value: Option<Value>) -> Result<Vec<i64>, PlanError> {
+        let remedy = format!("give a list of different whole numbers, such as {key} = [1, 2, 3]");
+        let wrong = || self.wrong(key, &shown(value.as_ref()), &remedy);
+        let Some(Value::Array(items)) = &value else { return Err(wrong()) };
+        let numbers: Option<Vec<i64>> = items.iter().map(|v| v.as_integer().filter(|n| *n >= 0)).collect();
+        let numbers = numbers.filter(|n| !n.is_empty()).ok_or_else(wrong)?;
+        let distinct: std::collections::BTreeSet<&i64> = numbers.iter().collect();
+        if distinct.len() == numbers.len() { Ok(numbers) } else { Err(wrong()) }
+    }
+
+    /// A table of the experiment's keys, as dotted keys.
+    fn keys(&self, key: &str, value: Option<Value>) -> Result<Vec<(String, Value)>, PlanError> {
+        match value {
+            None => Ok(Vec::new()),
+            Some(Value::Table(table)) => Ok(config::flatten(table).into_iter().collect()),
+            other => {
+                let remedy = "write a table of the experiment's keys, such as set.batch = 16";
+                Err(self.wrong(key, &shown(other.as_ref()), remedy))
+            }
+        }
+    }
+
+    fn method(&self, at: usize, method: Value) -> Result<Method, PlanError> {
+        let key = format!("method {}", at + 1);
+        let Value::Table(mut table) = method else {
+            return Err(self.wrong(&key, &method.to_string(), "write [[method]] with its rule"));
+        };
+        check_keys(&table, METHOD_KEYS, &format!("{}, {key}", self.origin))?;
+        let text = |value: Option<Value>, name: &str, remedy: &str| match value {
+            Some(Value::String(text)) => Ok(Some(text)),
+            None => Ok(None),
+            other => Err(self.wrong(&format!("{name} of {key}"), &shown(other.as_ref()), remedy)),
+        };
+        let remedy = "name a rule, such as rule = \"inexact-polyak\"";
+        let rule = text(table.remove("rule"), "rule", remedy)?;
+        let rule = rule.ok_or_else(|| self.wrong(&format!("rule of {key}"), "not set", remedy))?;
+        let name = text(table.remove("name"), "name", "give a text")?;
+        let set = self.keys(&format!("set of {key}"), table.remove("set"))?;
+        let mut grid = Vec::new();
+        let given = match table.remove("grid") {
+            None => Table::new(),
+            Some(Value::Table(grid)) => grid,
+            Some(other) => {
+                let remedy = "write the values of a parameter, such as grid.lr = [0.1, 1]";
+                return Err(self.wrong(&format!("grid of {key}"), &other.to_string(), remedy));
+            }
+        };
+        for (parameter, values) in config::flatten(given) {
+            match values {
+                Value::Array(values) if !values.is_empty() => grid.push((parameter, values)),
+                other => {
+                    let remedy = format!("give at least one value, such as grid.{parameter} = [0.1, 1]");
+                    let what = format!("grid.{parameter} of {key} ({rule})");
+                    return Err(self.wrong(&what, &other.to_string(), &remedy));
+                }
+            }
+        }
+        Ok(Method { name, rule, grid, set })
+    }
+}
+
+fn check_keys(table: &Table, known: &[&str], origin: &str) -> Result<(), ConfigError> {
+    table.keys().try_for_each(|key| known_key(key, "", known, origin))
+}
+
+fn shown(value: Option<&Value>) -> String {
+    value.map_or("not set".to_string(), Value::to_string)
+}
+
+/// A value as it stands in a rule's spec.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Float(number) => untuned::spec::number(*number),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const EXPERIMENT: &str =
+        "model = \"gpt\"\nbatch = 4\n[scale.quick]\nsteps = 10\n[scale.paper]\nsteps = 20\n";
+    const SWEEP: &str = "experiment = \"x.toml\"\nseeds = [1, 2]\n\
+        [[method]]\nrule = \"clipped-gd\"\ngrid.threshold = [1, inf]\ngrid.lr = [0.5, 0.1, 1e-5]\n\
+        [[method]]\nrule = \"inexact-polyak\"\nset.shape.width = 32\n\
+        [scale.quick]\nset.batch = 2\n\
+        [scale.paper]\nseeds = [7]\nsteps = [5, 15]\n[[scale.paper.method]]\nrule = \"dog\"\ngrid.batch = [1, 2]\n";
+
+    fn plan(text: &str, scale: Option<&str>) -> Result<Plan, String> {
+        let overrides = Overrides { scale: scale.map(String::from), ..Overrides::default() };
+        let experiment = |name: &str| {
+            assert_eq!(name, "x.toml");
+            Ok((EXPERIMENT.to_string(), "x.toml".to_string(), "x".to_string()))
+        };
+        Plan::resolve(text, "s.toml", experiment, &overrides).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn trials_are_a_function_of_their_index() {
+        let quick = plan(SWEEP, None).unwrap();
+        let told: Vec<String> =
+            quick.trials.iter().map(|t| format!("{} s{}", t.config.rule, t.config.seed)).collect();
+        let of_seed = |seed: u32| {
+            let grid = ["0.5", "0.1", "1e-5"].iter().flat_map(|lr| ["1", "inf"].map(|c| (lr, c)));
+            let rules = grid.map(|(lr, c)| format!("clipped-gd:lr={lr},threshold={c}"));
+            rules.chain(["inexact-polyak".into()]).map(move |rule| format!("{rule} s{seed}"))
+        };
+        assert_eq!(told, of_seed(1).chain(of_seed(2)).collect::<Vec<_>>());
+        assert_eq!(quick.trials[9].index, 9);
+        assert!(quick.trials.iter().all(|t| t.config.batch == 2 && t.config.steps == Some(10)));
+        assert_eq!(quick.trials[6].config.shape["width"], Value::Integer(32), "a method's own key");
+        let paper = plan(SWEEP, Some("paper")).unwrap();
+        let told = paper.trials.iter().map(|t| (t.config.seed, t.config.steps.unwrap(), t.config.batch));
+        let told: Vec<_> = told.collect();
+        assert_eq!(
+            told,
+            [(7, 5, 1), (7, 5, 2), (7, 15, 1), (7, 15, 2)],
+            "the scale's methods replace the others"
+        );
+        assert!(matches!(quick.trial(14), Err(PlanError::NoTrial { index: 14, count: 14 })));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_a_remedy() {
+        let method = "[[method]]\nrule = \"dog\"\n";
+        for (text, words) in [
+            (String::new(), &["experiment is not set", "gpt.toml"][..]),
+            (format!("experiment = \"x.toml\"\n{method}"), &["seeds is not set", "seeds = [1, 2, 3]"]),
+            (
+                format!("experiment = \"x.toml\"\nseeds = [\"a\"]\n{method}"),
+                &["seeds is [\"a\"]", "whole numbers"],
+            ),
+            (format!("experiment = \"x.toml\"\nseeds = [1.5]\n{method}"), &["seeds is [1.5]"]),
+            (format!("experiment = \"x.toml\"\nseeds = []\n{method}"), &["seeds is []"]),
+            (format!("experiment = \"x.toml\"\nseeds = [1, 1]\n{method}"), &["different"]),
+            ("experiment = \"x.toml\"\nseeds = [1]\n".into(), &["method is not set", "[[method]]"]),
+            (format!("experiment = \"x.toml\"\nseed = [1]\n{method}"), &["`seed`", "did you mean `seeds`"]),
+            (
+                format!("experiment = \"x.toml\"\nseeds = [1]\n{method}grid.lr = []"),
+                &["grid.lr of method 1 (dog) is []"],
+            ),
+            (
+                format!("experiment = \"x.toml\"\nseeds = [1]\n{method}grid.lr = 3"),
+                &["is 3", "grid.lr = [0.1, 1]"],
+            ),
+            (
+                format!("experiment = \"x.toml\"\nseeds = [1]\n{method}grid.lr = [3]"),
+                &["trial 0 (dog)", "lr"],
+            ),
+            (
+                format!("experiment = \"x.toml\"\nseeds = [1]\n{method}{method}"),
+                &["trials 0 and 1", "dog, seed 1"],
+            ),
+            (format!("experiment = \"x.toml\"\nseeds = [1]\n{method}gird.lr = [1]"), &["`gird`", "`grid`"]),
+            (
+                format!("experiment = \"x.toml\"\nseeds = [1]\nset.bacth = 1\n{method}"),
+                &["`bacth`", "`batch`"],
+            ),
+            (
+                "experiment = \"x.toml\"\nseeds = [1]\n[[method]]\nname = \"a\"".into(),
+                &["rule of method 1 is not set"],
+            ),
+            (
+                "experiment = \"x.toml\"\nseeds = [1]\n[[method]]\nrule = \"polyac\"".into(),
+                &["polyac", "polyak"],
+            ),
+        ] {
+            let error = plan(&text, None).unwrap_err();
+            assert!(words.iter().all(|w| error.contains(w)), "{words:?} in {error}");
+        }
+        let many = format!(
+            "experiment = \"x.toml\"\nseeds = [1]\n[[method]]\nrule = \"gd\"\ngrid.lr = [{0}]\ngrid.batch = [{0}]\ngrid.seed = [{0}]",
+            "1,".repeat(101)
+        );
+        assert!(plan(&many, None).unwrap_err().contains("1030301 trials"));
+        assert!(plan(SWEEP, Some("huge")).unwrap_err().contains("no scale `huge`"));
+    }
+
+    #[test]
+    fn a_folder_belongs_to_one_sweep() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("a/b");
+        let one = plan(&SWEEP.replace("[1, 2]", "[1]"), None).unwrap();
+        let two = plan(SWEEP, None).unwrap();
+        let other = plan(&SWEEP.replace("0.5", "0.4"), None).unwrap();
+        one.claim(&out).unwrap();
+        one.claim(&out).unwrap();
+        two.claim(&out).expect("a seed more is the same sweep");
+        let error = one.claim(&out).unwrap_err().to_string();
+        assert!(error.contains("14 trials, this one 7") && error.contains("--out"), "{error}");
+        let error = other.claim(&out).unwrap_err().to_string();
+        assert!(error.contains("in trial 0, rule is") && error.contains("lr=0.4"), "{error}");
+        let error = one.claim(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("holds no sweep"), "{error}");
+        fs::write(out.join(PLAN), "[3").unwrap();
+        assert!(one.claim(&out).unwrap_err().to_string().contains("plan.json"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_plan_or_an_error(text in any::<String>()) {
+            let _ = plan(&text, None);
+        }
+
+        #[test]
+        fn any_grid_is_a_plan_or_an_error(key in "[a-z_.]{1,12}", values in "[0-9a-z.,\\[\\]{}\"' -]{0,16}") {
+            let text = format!("experiment = \"x.toml\"\nseeds = [1]\n[[method]]\nrule = \"gd\"\ngrid.{key} = [{values}]");
+            let _ = plan(&text, None);
+        }
+    }
+}
