@@ -2,9 +2,11 @@
 
 pub mod bench;
 pub mod figure;
+pub mod live;
 pub mod report;
 pub mod runs;
 pub mod sweep;
 pub mod synthetic;
 pub mod trace;
+pub mod traces;
 pub mod train;
