@@ -1,6 +1,7 @@
 //! Experiments with [`untuned`]: traces, figures, reports, and the paper's experiments.
 
 pub mod bench;
+pub mod claims;
 pub mod figure;
 pub mod live;
 pub mod report;

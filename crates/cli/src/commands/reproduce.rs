@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use untuned_lab::report;
-use untuned_lab::synthetic::{self, Synthetic, Verdict};
+use untuned_lab::synthetic::{self, Synthetic};
 
 use crate::args::{Report, Reproduce};
 use crate::end::End;
@@ -116,11 +116,7 @@ fn bar(name: &str, parts: u64) -> ProgressBar {
 fn summary(results: &Synthetic, page: &Path) -> String {
     let mut text = "The synthetic experiment (Section 6.1), claim by claim; a / b / c / d is for L₁ = 1 / 10 / 100 / 1000:\n\n".to_string();
     for claim in &results.claims {
-        let mark = match claim.verdict {
-            Verdict::Holds => "✓",
-            Verdict::HoldsInPart => "~",
-            Verdict::DoesNotHold => "✗",
-        };
+        let mark = claim.verdict.mark();
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{mark} {:2}. {} {}", claim.number, claim.claim, claim.verdict.words());
         for line in wrap(&claim.measured, 92) {

@@ -1,6 +1,7 @@
 //! From any number of points to about 600 that look the same.
 
 use super::scale::{Scale, Span};
+use std::collections::HashSet;
 
 /// Most columns of the envelope; two points in each.
 pub(super) const MOST_COLUMNS: usize = 300;
@@ -104,6 +105,49 @@ pub(super) fn decimate(points: &[(f64, f64)], x: Span, y: Scale, count: usize) -
         }
     }
     (kept.into_iter().map(|(_, item)| item).collect(), hidden)
+}
+
+/// Most points of a scatter that are drawn, but for the extremes.
+pub(super) const MOST_POINTS: usize = 1000;
+
+/// The points of a scatter that show the same cloud: one in each occupied cell of the finest lattice with at most
+/// [`MOST_POINTS`] of them, and the lowest, highest, leftmost and rightmost one. Also the number without a place on the x axis.
+pub(super) fn thin(points: &[(f64, f64)], x: Span, y: Scale) -> (Vec<Item>, usize) {
+    let items: Vec<Item> =
+        points.iter().map(|p| item(p.0, p.1, x.scale, y)).filter(|i| *i != Item::Gap).collect();
+    let hidden = points.iter().filter(|p| !x.scale.shows(p.0)).count();
+    if items.len() <= MOST_POINTS {
+        return (items, hidden);
+    }
+    let ys = items.iter().filter_map(|i| if let Item::Point(_, y) = i { Some(*y) } else { None });
+    let y = Span::around(y, ys, 0.0);
+    // Off the axis only the place along it matters.
+    let place = |item: &Item| match *item {
+        Item::Point(px, py) => (x.unit(px), y.unit(py)),
+        Item::Below(px, _) => (x.unit(px), -2.0),
+        Item::Infinite(px, up) => (x.unit(px), if up { 4.0 } else { -4.0 }),
+        Item::Gap => (0.0, 0.0),
+    };
+    let mut kept = Vec::new();
+    for cells in [256.0, 128.0, 64.0, 32.0, 16.0, 8.0] {
+        let mut taken = HashSet::new();
+        let cell = |item: &Item| {
+            let (u, v) = place(item);
+            ((u.clamp(-0.1, 1.1) * cells) as i32, (v * cells) as i32)
+        };
+        kept = (0..items.len()).filter(|&i| taken.insert(cell(&items[i]))).collect();
+        if kept.len() <= MOST_POINTS {
+            break;
+        }
+    }
+    let on_axis = || (0..items.len()).filter(|&i| matches!(items[i], Item::Point(..)));
+    let along_x = |a: &usize, b: &usize| place(&items[*a]).0.total_cmp(&place(&items[*b]).0);
+    let along_y = |a: &usize, b: &usize| place(&items[*a]).1.total_cmp(&place(&items[*b]).1);
+    kept.extend(on_axis().min_by(along_x).into_iter().chain(on_axis().max_by(along_x)));
+    kept.extend(on_axis().min_by(along_y).into_iter().chain(on_axis().max_by(along_y)));
+    kept.sort_unstable();
+    kept.dedup();
+    (kept.into_iter().map(|i| items[i]).collect(), hidden)
 }
 
 #[derive(Default)]
@@ -285,6 +329,34 @@ mod tests {
             .collect();
         let (items, _) = decimate(&points, X, Scale::Linear, COLUMNS);
         assert!(items.len() <= 2 * COLUMNS + 2);
+    }
+
+    #[test]
+    fn a_scatter_keeps_its_extremes_and_every_region() {
+        let mut points: Vec<(f64, f64)> = (0..50_000)
+            .map(|i| ((f64::from(i) * 0.7).sin() * 4e5 + 5e5, (f64::from(i) * 0.31).cos() + 2.0))
+            .collect();
+        points[777] = (999_999.0, 2.0);
+        points[888] = (500_000.0, 77.0);
+        points[999] = (f64::NAN, 1.0);
+        let (items, hidden) = thin(&points, X, Scale::Log10);
+        assert!(items.len() <= MOST_POINTS + 4 && items.len() > 100, "{}", items.len());
+        assert_eq!(hidden, 1);
+        assert!(
+            items.contains(&Item::Point(999_999.0, 2.0)) && items.contains(&Item::Point(500_000.0, 77.0))
+        );
+        let cell = |x: f64, y: f64| ((x / 1e5) as i64, (y * 4.0) as i64);
+        let regions = |cells: &mut dyn Iterator<Item = (i64, i64)>| cells.collect::<HashSet<_>>().len();
+        let all = regions(&mut points.iter().filter(|p| !p.0.is_nan()).map(|p| cell(p.0, p.1)));
+        let seen = regions(
+            &mut items
+                .iter()
+                .filter_map(|i| if let Item::Point(x, y) = i { Some(cell(*x, *y)) } else { None }),
+        );
+        assert!(seen as f64 > 0.9 * all as f64, "{seen} of {all}");
+        let few = [(3.0, 1.0), (1.0, f64::INFINITY), (2.0, 0.0)];
+        let wanted = [Item::Point(3.0, 1.0), Item::Infinite(1.0, true), Item::Below(2.0, 0.0)];
+        assert_eq!(thin(&few, X, Scale::Log10).0, wanted);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What is visible in each panel, and where it stands.
 
-use super::decimate::{Item, MOST_COLUMNS, decimate, decimate_band};
+use super::decimate::{Item, MOST_COLUMNS, decimate, decimate_band, thin};
 use super::scale::{Scale, Span, Tick, Ticks};
 use super::text::{Weight, width};
-use super::{Axis, Figure, Panel, Range, Series};
+use super::{Axis, Figure, HeatMap, Panel, Range, Series, Shape};
+use std::borrow::Cow;
 
 /// Font sizes in px of 1/96 inch: 7 pt are 9.34 px.
 pub(super) const TICK_SIZE: f64 = 10.0;
@@ -41,7 +42,7 @@ impl Area {
 
 /// A series reduced to what can be seen of it.
 pub(super) struct Curve<'a> {
-    pub series: &'a Series,
+    pub series: Cow<'a, Series>,
     pub items: Vec<Item>,
     pub band: Vec<Option<(f64, f64, f64)>>,
     pub hidden: usize,
@@ -95,7 +96,13 @@ pub(super) fn layout(figure: &Figure) -> (Vec<Plot<'_>>, f64, f64) {
     let (gap, after_last) = (13.0, 9.0);
     let between = gap * (columns - 1) as f64 + after_last;
     let plot_width = ((full - 2.0 * MARGIN - rooms.iter().sum::<f64>() - between) / columns as f64).max(60.0);
-    let plot_height = (plot_width * ratio).min(380.0);
+    let height = |panel: &Panel| match &panel.cells {
+        None => (plot_width * ratio).min(380.0),
+        Some(map) => {
+            let cell = (0.5 * plot_width / map.columns.len().max(1) as f64).clamp(15.0, 24.0);
+            cell * map.rows.len().max(1) as f64
+        }
+    };
 
     let mut top = MARGIN + if figure.title.is_some() { FIGURE_SIZE + 10.0 } else { 0.0 };
     for row in plots.chunks_mut(columns) {
@@ -103,14 +110,16 @@ pub(super) fn layout(figure: &Figure) -> (Vec<Plot<'_>>, f64, f64) {
         let labelled = row.iter().any(|p| !p.x_label.is_empty());
         top += if titled { TITLE_SIZE + 8.0 } else { 8.0 };
         let mut left = MARGIN;
+        let mut tallest = 0f64;
         for (i, plot) in row.iter_mut().enumerate() {
             left += rooms[i];
-            plot.area = Area { left, top, width: plot_width, height: plot_height };
+            let height = height(plot.panel);
+            tallest = tallest.max(height);
+            plot.area = Area { left, top, width: plot_width, height };
             plot.y_label_away = away[i];
             left += plot_width + gap;
         }
-        top +=
-            plot_height + TICK + TICK_GAP + TICK_SIZE + if labelled { LABEL_SIZE + 5.0 } else { 0.0 } + 9.0;
+        top += tallest + TICK + TICK_GAP + TICK_SIZE + if labelled { LABEL_SIZE + 5.0 } else { 0.0 } + 9.0;
     }
     (plots, full, top)
 }
@@ -122,6 +131,9 @@ pub(super) fn fitted(label: &str, size: f64, weight: Weight, room: f64) -> f64 {
 }
 
 fn plot(panel: &Panel, about_width: f64, about_height: f64) -> Plot<'_> {
+    if let Some(map) = &panel.cells {
+        return table(panel, map);
+    }
     let xs = || panel.series.iter().flat_map(|s| s.points.iter().map(|p| p.0));
     let x = fixed(&panel.x).unwrap_or_else(|| Span::around(panel.x.scale, xs(), 0.02));
     // A little finer than the pixels of a screen.
@@ -144,6 +156,26 @@ fn plot(panel: &Panel, about_width: f64, about_height: f64) -> Plot<'_> {
     }
 }
 
+/// A heat map's cells are 1 wide and 1 high, with row 0 at the top; a tick stands in the middle of each.
+fn table<'a>(panel: &'a Panel, map: &HeatMap) -> Plot<'a> {
+    let span = |cells: usize| Span { scale: Scale::Linear, lo: 0.0, hi: cells.max(1) as f64 };
+    let tick = |at: f64, name: &String| Tick { at, label: Some(name.clone()) };
+    let columns = map.columns.iter().enumerate().map(|(i, name)| tick(i as f64 + 0.5, name));
+    let rows = map.rows.iter().rev().enumerate().map(|(i, name)| tick(i as f64 + 0.5, name));
+    Plot {
+        panel,
+        curves: Vec::new(),
+        x: span(map.columns.len()),
+        y: span(map.rows.len()),
+        x_label: panel.x.label.clone(),
+        y_label: panel.y.label.clone(),
+        x_ticks: columns.collect(),
+        y_ticks: rows.collect(),
+        area: Area { left: 0.0, top: 0.0, width: 0.0, height: 0.0 },
+        y_label_away: 0.0,
+    }
+}
+
 fn fixed(axis: &Axis) -> Option<Span> {
     match axis.range {
         Range::Auto => None,
@@ -160,13 +192,29 @@ fn with_exponent(label: &str, ticks: &Ticks) -> String {
 }
 
 fn curve(series: &Series, x: Span, y: Scale, columns: usize) -> Curve<'_> {
-    let (items, hidden) = decimate(&series.points, x, y, columns);
+    let series =
+        if series.shape == Shape::Level { Cow::Owned(drawn_out(series, x)) } else { Cow::Borrowed(series) };
+    let (items, hidden) = match series.shape {
+        Shape::Points => thin(&series.points, x, y),
+        Shape::Line | Shape::Level => decimate(&series.points, x, y, columns),
+    };
     let band = series
         .band
         .as_ref()
         .map(|band| decimate_band(&series.points, band, x, y, columns))
         .unwrap_or_default();
     Curve { series, items, band, hidden }
+}
+
+/// A level as 41 points over the whole width: a pointer is never further than 1/80 of it from one.
+fn drawn_out(level: &Series, x: Span) -> Series {
+    let y = level.points.first().map_or(f64::NAN, |p| p.1);
+    let band = level.band.as_ref().and_then(|band| band.first());
+    Series {
+        points: (0..=40).map(|i| (x.at(f64::from(i) / 40.0), y)).collect(),
+        band: band.map(|&around| vec![around; 41]),
+        ..level.clone()
+    }
 }
 
 fn values<'a>(curve: &'a Curve) -> impl DoubleEndedIterator<Item = f64> + 'a {

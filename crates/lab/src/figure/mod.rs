@@ -29,21 +29,32 @@
 //! **A range found from the data** holds every point, except those of a diverging series (one that reaches +∞ or ends 10¹² times
 //! higher than it began) that lie above everything else: such a curve leaves the plot instead of flattening the others.
 //!
+//! **A heat map** ([`Panel::heat`]) prints each cell's value and shades it: the darker, the lower. `▲` is above the scale, `✗`
+//! diverged, `–` was not run; a solid frame is what the selection chose, a dotted one what the paper chose.
+//!
 //! **For scripts:** `g.panel` has the mapping from data to pixels (`data-x0`, `data-x1`, `data-xscale` and the same for y; the
 //! plot area as `data-left`, `data-top`, `data-width`, `data-height`), `g.series` has `data-key`, `data-name` and
-//! `data-points="x,y x,y …"` (six digits, decimated), `g.legend-entry` has `data-key`. Ink is `currentColor`; the page may set
+//! `data-points="x,y x,y …"` (six digits, decimated), `data-shape` and, for a method, `data-method` (its name) and `data-color`;
+//! `g.legend-entry` has `data-key`; `g.cell` has `data-row`, `data-column` and `data-value`. Ink is `currentColor`; the page may set
 //! `--figure-paper` and `--series-blue`, `--series-vermilion`, ….
 
+mod cells;
 mod decimate;
 mod export;
+mod heat;
+mod labels;
 mod layout;
+mod methods;
 mod scale;
+mod signs;
 mod style;
 mod svg;
 mod text;
 mod trace;
 
 pub use export::FigureError;
+pub use heat::{Cell, Content, HeatMap};
+pub use methods::{method_name, method_style};
 pub use scale::Scale;
 pub use style::{Color, Dash, Marker, Palette, Style};
 pub use text::font_face_css;
@@ -67,7 +78,11 @@ impl Figure {
     /// A figure 7 inches wide, with up to three panels in a row and a shared legend.
     pub fn new(panels: impl IntoIterator<Item = Panel>) -> Figure {
         let panels: Vec<Panel> = panels.into_iter().collect();
-        let columns = if panels.len() == 4 { 2 } else { panels.len().clamp(1, 3) };
+        let widest = panels.iter().filter_map(|p| p.cells.as_ref()).map(|map| map.columns.len()).max();
+        // Three digits need a cell about 34 px wide, and the names of the rows about 50 px beside it.
+        let room = widest.map_or(3, |cells| 672 / (50 + 34 * cells));
+        let columns = if panels.len() == 4 { 2 } else { panels.len().min(3) };
+        let columns = columns.min(room).max(1);
         Figure { title: None, panels, columns, legend: Legend::Bottom, width: 672.0 }
     }
 
@@ -89,6 +104,27 @@ impl Figure {
     /// With this width, in px of 1/96 inch; 336 fits one column of a two-column paper.
     pub fn width(self, width: f64) -> Figure {
         Figure { width, ..self }
+    }
+
+    /// The same figure with a log y axis where it is linear, and the other way round; `None` where there are no curves or one
+    /// has a value that is not positive. Ranges are found from the data.
+    pub fn other_scale(&self) -> Option<Figure> {
+        let curves = || self.panels.iter().filter(|p| p.cells.is_none());
+        let mut values = curves().flat_map(|p| &p.series).flat_map(|s| &s.points).map(|p| p.1).peekable();
+        values.peek()?;
+        // NaN is a break in the line, not a value.
+        if values.any(|y| y <= 0.0) {
+            return None;
+        }
+        let scale = match curves().next()?.y.scale {
+            Scale::Linear => Scale::Log10,
+            Scale::Log10 => Scale::Linear,
+        };
+        let mut other = self.clone();
+        for panel in other.panels.iter_mut().filter(|p| p.cells.is_none() && p.y.scale != scale) {
+            (panel.y.scale, panel.y.range) = (scale, Range::Auto);
+        }
+        Some(other)
     }
 }
 
@@ -116,12 +152,19 @@ pub struct Panel {
     pub series: Vec<Series>,
     /// Short lines in the emptiest corner of the plot.
     pub notes: Vec<String>,
+    /// The cells of a heat map, which then stand in place of the series.
+    pub cells: Option<HeatMap>,
 }
 
 impl Panel {
     /// An empty plot.
     pub fn new(x: Axis, y: Axis) -> Panel {
-        Panel { title: None, x, y, series: Vec::new(), notes: Vec::new() }
+        Panel { title: None, x, y, series: Vec::new(), notes: Vec::new(), cells: None }
+    }
+
+    /// A heat map, with the names of what its columns and its rows are.
+    pub fn heat(columns: impl Into<String>, rows: impl Into<String>, map: HeatMap) -> Panel {
+        Panel { cells: Some(map), ..Panel::new(Axis::linear(columns), Axis::linear(rows)) }
     }
 
     /// With this title.
@@ -179,7 +222,7 @@ pub enum Range {
     Fixed(f64, f64),
 }
 
-/// One curve.
+/// One curve, cloud of points or level.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     /// What the page and the legend know it by: the same key is the same method.
@@ -188,27 +231,54 @@ pub struct Series {
     pub name: String,
     /// How it looks.
     pub style: Style,
-    /// `(x, y)`, x ascending. Any number of points: about 600 that look the same are drawn.
+    /// `(x, y)`, x ascending unless it is a scatter. Any number of points: about 600 that look the same are drawn.
     pub points: Vec<(f64, f64)>,
     /// `(low, high)` around each point, drawn as a pale area.
     pub band: Option<Vec<(f64, f64)>>,
     /// Which points have a marker.
     pub marks: Marks,
+    /// What its points are drawn as.
+    pub shape: Shape,
+    /// Whether its name stands beside each point; for a few points.
+    pub labelled: bool,
+    /// Whether the key is that of a method, which a page can switch off in all figures at once.
+    pub method: bool,
 }
 
 impl Series {
     /// A curve whose key is its name, with spread markers and no band.
     pub fn new(name: impl Into<String>, style: Style, points: impl Into<Vec<(f64, f64)>>) -> Series {
         let name = name.into();
-        Series { key: name.clone(), name, style, points: points.into(), band: None, marks: Marks::Spread }
+        Series {
+            key: name.clone(),
+            name,
+            style,
+            points: points.into(),
+            band: None,
+            marks: Marks::Spread,
+            shape: Shape::Line,
+            labelled: false,
+            method: false,
+        }
     }
 
-    /// With this key.
+    /// A method's curve, with its name and its style.
+    pub fn method(key: &str, points: impl Into<Vec<(f64, f64)>>) -> Series {
+        Series::new(method_name(key), method_style(key), points).key(key)
+    }
+
+    /// A constant: a horizontal line over the whole width of the panel.
+    pub fn level(name: impl Into<String>, style: Style, y: f64) -> Series {
+        // The place on the x axis is that of no data.
+        Series { shape: Shape::Level, ..Series::new(name, style, [(f64::NAN, y)]) }
+    }
+
+    /// With the key of a method.
     pub fn key(self, key: impl Into<String>) -> Series {
-        Series { key: key.into(), ..self }
+        Series { key: key.into(), method: true, ..self }
     }
 
-    /// With a band from `low` to `high` around each point.
+    /// With a band from `low` to `high` around each point; a level has one point.
     pub fn band(self, band: impl Into<Vec<(f64, f64)>>) -> Series {
         Series { band: Some(band.into()), ..self }
     }
@@ -217,6 +287,27 @@ impl Series {
     pub fn marks(self, marks: Marks) -> Series {
         Series { marks, ..self }
     }
+
+    /// As points without a line, in any order.
+    pub fn scatter(self) -> Series {
+        Series { shape: Shape::Points, ..self }
+    }
+
+    /// With its name beside each point.
+    pub fn labelled(self) -> Series {
+        Series { labelled: true, ..self }
+    }
+}
+
+/// What the points of a series are drawn as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// A line from point to point.
+    Line,
+    /// Points without a line: small and half transparent where there are many, and then one in each place.
+    Points,
+    /// A horizontal line over the whole width, at the y of the first point.
+    Level,
 }
 
 /// Which points of a series have a marker.

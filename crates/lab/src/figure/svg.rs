@@ -1,13 +1,15 @@
 //! Writes the SVG.
 
 use super::decimate::Item;
+use super::labels::{self, Label};
 use super::layout::{
-    Area, FIGURE_SIZE, LABEL_SIZE, LEGEND_SIZE, MARGIN, NOTE_SIZE, Plot, TICK, TICK_GAP, TICK_SIZE,
+    Area, Curve, FIGURE_SIZE, LABEL_SIZE, LEGEND_SIZE, MARGIN, NOTE_SIZE, Plot, TICK, TICK_GAP, TICK_SIZE,
     TITLE_SIZE, fitted, layout,
 };
+use super::signs::Signs;
 use super::text::{Weight, escape, plain, width, write_label};
 use super::trace::{Trace, band, trace};
-use super::{Color, Figure, Legend, Marker, Series, Style};
+use super::{Color, Figure, Legend, Marker, Marks, Series, Shape, Style, method_name};
 use std::fmt::Write;
 
 /// For what the SVG is meant.
@@ -20,24 +22,17 @@ pub(super) enum Paint {
 }
 
 impl Paint {
-    fn ink(self) -> &'static str {
+    pub fn ink(self) -> &'static str {
         if self == Paint::Page { "currentColor" } else { Color::Ink.hex() }
     }
 
-    fn paper(self) -> &'static str {
+    pub fn paper(self) -> &'static str {
         if self == Paint::Page { "var(--figure-paper, #fff)" } else { "#ffffff" }
     }
 
     fn color(self, color: Color) -> &'static str {
         if self == Paint::Page { color.css() } else { color.hex() }
     }
-}
-
-/// Signs that need a word in the legend.
-#[derive(Default)]
-struct Signs {
-    below: bool,
-    leaves: bool,
 }
 
 pub(super) fn write(figure: &Figure, paint: Paint) -> String {
@@ -62,7 +57,8 @@ pub(super) fn write(figure: &Figure, paint: Paint) -> String {
             entries.push(series);
         }
     }
-    bottom += writer.legend(&entries, &signs, full, bottom);
+    bottom += writer.legend(&entries, full, bottom);
+    bottom += writer.signs(&signs, full, bottom);
     let height = (bottom + MARGIN - 2.0).ceil();
 
     let mut out = String::with_capacity(writer.out.len() + 512);
@@ -86,27 +82,38 @@ pub(super) fn write(figure: &Figure, paint: Paint) -> String {
     out
 }
 
-struct Text {
-    size: f64,
-    weight: Weight,
-    anchor: &'static str,
-    upright: bool,
-    opacity: f64,
+/// How a label looks.
+pub(super) struct Text {
+    pub size: f64,
+    pub weight: Weight,
+    pub anchor: &'static str,
+    pub upright: bool,
+    pub opacity: f64,
+    /// Its colour; without one the figure's ink.
+    pub fill: Option<&'static str>,
 }
 
 impl Default for Text {
     fn default() -> Text {
-        Text { size: TICK_SIZE, weight: Weight::Regular, anchor: "middle", upright: true, opacity: 1.0 }
+        Text {
+            size: TICK_SIZE,
+            weight: Weight::Regular,
+            anchor: "middle",
+            upright: true,
+            opacity: 1.0,
+            fill: None,
+        }
     }
 }
 
-struct Writer {
-    out: String,
-    paint: Paint,
+/// The SVG so far.
+pub(super) struct Writer {
+    pub out: String,
+    pub paint: Paint,
 }
 
 impl Writer {
-    fn attribute(&mut self, name: &str, value: &str) {
+    pub fn attribute(&mut self, name: &str, value: &str) {
         let _ = write!(self.out, " {name}=\"");
         escape(&mut self.out, value);
         self.out.push('"');
@@ -118,7 +125,7 @@ impl Writer {
         self.out.push('"');
     }
 
-    fn text(&mut self, label: &str, x: f64, y: f64, text: Text) {
+    pub fn text(&mut self, label: &str, x: f64, y: f64, text: Text) {
         self.out.push_str("<text");
         if text.upright {
             self.number("x", x);
@@ -137,6 +144,9 @@ impl Writer {
         }
         if text.opacity < 1.0 {
             self.number("fill-opacity", text.opacity);
+        }
+        if let Some(fill) = text.fill {
+            self.attribute("fill", fill);
         }
         self.out.push('>');
         write_label(&mut self.out, label, text.size);
@@ -157,46 +167,22 @@ impl Writer {
         self.number("data-height", area.height);
         self.attribute("data-xlabel", &plain(&plot.panel.x.label));
         self.attribute("data-ylabel", &plain(&plot.panel.y.label));
+        if let Some(map) = &plot.panel.cells {
+            self.attribute("data-value", &plain(&map.value.label));
+        }
         self.out.push_str(">\n");
 
         self.axes(plot);
-        let traces: Vec<Trace> = plot.curves.iter().enumerate().map(|(i, c)| trace(plot, c, i)).collect();
-        for (curve, trace) in plot.curves.iter().zip(&traces) {
-            signs.below |= !trace.below.is_empty();
-            signs.leaves |= !trace.up.is_empty() || !trace.down.is_empty();
-            let color = self.paint.color(curve.series.style.color);
-            self.out.push_str("<g class=\"series\"");
-            self.attribute("data-key", &curve.series.key);
-            self.attribute("data-name", &plain(&curve.series.name));
-            if curve.hidden > 0 {
-                let _ = write!(self.out, " data-hidden=\"{}\"", curve.hidden);
-            }
-            if self.paint == Paint::Page {
-                self.out.push_str(" data-points=\"");
-                push_points(&mut self.out, &curve.items);
-                self.out.push('"');
-            }
-            self.out.push_str(">\n");
-            let outline = band(plot, curve);
-            if !outline.is_empty() {
-                let _ = writeln!(
-                    self.out,
-                    "<path class=\"band\" d=\"{outline}\" fill=\"{color}\" fill-opacity=\"0.16\"/>"
-                );
-            }
-            if trace.noisy && curve.series.style.dash.pattern().is_some() {
-                let _ = writeln!(
-                    self.out,
-                    "<path class=\"noise\" d=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-opacity=\"0.45\"/>",
-                    trace.line
-                );
-            }
-            if !trace.line.is_empty() {
-                self.line(&trace.line, curve.series.style);
-            }
-            self.markers(curve.series.style, &trace.marks);
-            self.edge_signs(color, trace, &area);
+        if let Some(map) = &plot.panel.cells {
+            self.cells(map, &area, signs);
             self.out.push_str("</g>\n");
+            return;
+        }
+        let traces: Vec<Trace> = plot.curves.iter().enumerate().map(|(i, c)| trace(plot, c, i)).collect();
+        let mut labels = point_labels(plot, &traces);
+        for ((curve, trace), labels) in plot.curves.iter().zip(&traces).zip(&mut labels) {
+            signs.see_trace(trace);
+            self.curve(plot, curve, trace, std::mem::take(labels));
         }
         let nothing = traces.iter().all(|t| t.ink.is_empty() && t.below.is_empty() && t.marks.is_empty());
         if nothing {
@@ -204,12 +190,88 @@ impl Writer {
             self.text("nothing to show", at.0, at.1, Text { opacity: 0.6, ..Text::default() });
         }
         self.corner(plot, &traces, with_legend);
-        let _ = write!(self.out, "<rect class=\"hit\" fill=\"none\" pointer-events=\"all\"");
-        self.rect(&area);
-        self.out.push_str("/>\n</g>\n");
+        self.hit(&area);
+        self.out.push_str("</g>\n");
     }
 
-    fn rect(&mut self, area: &Area) {
+    /// An invisible box that takes the pointer.
+    fn hit(&mut self, area: &Area) {
+        self.out.push_str("<rect class=\"hit\" fill=\"none\" pointer-events=\"all\"");
+        self.rect(area);
+        self.out.push_str("/>\n");
+    }
+
+    fn curve(&mut self, plot: &Plot, curve: &Curve, trace: &Trace, labels: Vec<Label>) {
+        let series = &curve.series;
+        let color = self.paint.color(series.style.color);
+        self.out.push_str("<g class=\"series\"");
+        self.attribute("data-key", &series.key);
+        self.attribute("data-name", &plain(&series.name));
+        if curve.hidden > 0 {
+            let _ = write!(self.out, " data-hidden=\"{}\"", curve.hidden);
+        }
+        if self.paint == Paint::Page {
+            self.script_data(curve, color);
+        }
+        self.out.push_str(">\n");
+        let outline = band(plot, curve);
+        if !outline.is_empty() {
+            let _ = writeln!(
+                self.out,
+                "<path class=\"band\" d=\"{outline}\" fill=\"{color}\" fill-opacity=\"0.16\"/>"
+            );
+        }
+        if trace.noisy && series.style.dash.pattern().is_some() {
+            let _ = writeln!(
+                self.out,
+                "<path class=\"noise\" d=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-opacity=\"0.45\"/>",
+                trace.line
+            );
+        }
+        if !trace.line.is_empty() {
+            self.line(&trace.line, series.style);
+        }
+        match series.shape {
+            Shape::Points if trace.marks.len() > FEW => self.dots(color, &trace.marks),
+            _ => self.markers(series.style, &trace.marks),
+        }
+        self.edge_signs(color, trace, &plot.area);
+        for label in labels {
+            let text = Text { size: NOTE_SIZE, anchor: "start", ..Text::default() };
+            self.text(&label.text, label.left, label.baseline, text);
+        }
+        self.out.push_str("</g>\n");
+    }
+
+    /// What a page's script reads of a series.
+    fn script_data(&mut self, curve: &Curve, color: &str) {
+        let series = &curve.series;
+        if series.method {
+            let name = method_name(&series.key);
+            self.attribute("data-method", if name == series.key { &series.name } else { name });
+            self.attribute("data-color", color);
+        }
+        if series.shape == Shape::Level {
+            self.attribute("data-shape", "level");
+        }
+        self.out.push_str(" data-points=\"");
+        push_points(&mut self.out, &curve.items);
+        self.out.push('"');
+    }
+
+    /// Small and half transparent, each by itself, so that crowds are darker.
+    fn dots(&mut self, color: &str, at: &[(f64, f64)]) {
+        let _ = writeln!(self.out, "<g class=\"dots\" fill=\"{color}\" fill-opacity=\"0.45\">");
+        for &(x, y) in at {
+            self.out.push_str("<circle");
+            self.number("cx", x);
+            self.number("cy", y);
+            self.out.push_str(" r=\"1.6\"/>\n");
+        }
+        self.out.push_str("</g>\n");
+    }
+
+    pub fn rect(&mut self, area: &Area) {
         self.number("x", area.left);
         self.number("y", area.top);
         self.number("width", area.width);
@@ -237,12 +299,16 @@ impl Writer {
             }
         }
         let ink = self.paint.ink();
+        if plot.panel.cells.is_some() {
+            (grid, ticks) = (String::new(), String::new());
+        } else {
+            push_move(&mut ticks, left, top, 'v', h);
+            push_move(&mut ticks, left, bottom, 'h', w);
+        }
         let _ = writeln!(
             self.out,
             "<path class=\"grid\" d=\"{grid}\" fill=\"none\" stroke=\"{ink}\" stroke-opacity=\"0.13\" stroke-width=\"0.6\"/>"
         );
-        push_move(&mut ticks, left, top, 'v', h);
-        push_move(&mut ticks, left, bottom, 'h', w);
         let _ = writeln!(
             self.out,
             "<path class=\"axis\" d=\"{ticks}\" fill=\"none\" stroke=\"{ink}\" stroke-opacity=\"0.75\" \
@@ -337,14 +403,14 @@ impl Writer {
         }
     }
 
-    fn below_sign(&mut self, x: f64, tip: f64, color: &str, paper: &str) {
+    pub fn below_sign(&mut self, x: f64, tip: f64, color: &str, paper: &str) {
         let _ = writeln!(
             self.out,
             "<path class=\"below\" d=\"M{x:.2},{tip:.2}l-4,-6.6h8z\" fill=\"{color}\" stroke=\"{paper}\" stroke-width=\"0.6\"/>"
         );
     }
 
-    fn leave_sign(&mut self, x: f64, tip: f64, down: f64, color: &str) {
+    pub fn leave_sign(&mut self, x: f64, tip: f64, down: f64, color: &str) {
         let _ = writeln!(
             self.out,
             "<path class=\"leaves\" d=\"M{:.2},{:.2}l3.2,{:.2}l3.2,{:.2}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\"/>",
@@ -407,10 +473,17 @@ impl Writer {
         self.out.push_str("<g class=\"legend-entry\"");
         self.attribute("data-key", &series.key);
         self.out.push_str(">\n");
-        let mut path = String::new();
-        push_move(&mut path, left, middle, 'h', SAMPLE);
-        self.line(&path, series.style);
-        if series.marks != super::Marks::None {
+        let (width, height) = (entry_width(&series.name), ENTRY_HEIGHT);
+        self.hit(&Area { left, top: middle - height / 2.0, width, height });
+        if series.shape != Shape::Points {
+            let mut path = String::new();
+            push_move(&mut path, left, middle, 'h', SAMPLE);
+            self.line(&path, series.style);
+        }
+        if series.shape == Shape::Points && series.points.len() > FEW {
+            let color = self.paint.color(series.style.color);
+            self.dots(color, &[-6.0, 0.0, 6.0].map(|away| (left + SAMPLE / 2.0 + away, middle)));
+        } else if series.marks != Marks::None {
             self.markers(series.style, &[(left + SAMPLE / 2.0, middle)]);
         }
         let text = Text { size: LEGEND_SIZE, anchor: "start", ..Text::default() };
@@ -418,8 +491,8 @@ impl Writer {
         self.out.push_str("</g>\n");
     }
 
-    /// The shared legend with its top at `top`, and the meaning of the signs; returns its height.
-    fn legend(&mut self, entries: &[&Series], signs: &Signs, full: f64, top: f64) -> f64 {
+    /// The shared legend with its top at `top`; returns its height.
+    fn legend(&mut self, entries: &[&Series], full: f64, top: f64) -> f64 {
         let mut y = top;
         let widths: Vec<f64> = entries.iter().map(|s| entry_width(&s.name)).collect();
         let columns = legend_columns(&widths, full - 2.0 * MARGIN);
@@ -436,37 +509,32 @@ impl Writer {
             }
             self.out.push_str("</g>\n");
         }
-        let words =
-            [(signs.below, "0 or less, which a log axis cannot show"), (signs.leaves, "leaves the plot")];
-        let words: Vec<(usize, &str)> =
-            words.iter().enumerate().filter(|(_, w)| w.0).map(|(i, w)| (i, w.1)).collect();
-        if !words.is_empty() {
-            y += 2.0;
-            let of = |word: &str| 12.0 + width(word, NOTE_SIZE, Weight::Regular);
-            let total = words.iter().map(|w| of(w.1)).sum::<f64>() + ENTRY_GAP * (words.len() - 1) as f64;
-            let mut left = (full - total) / 2.0;
-            let (ink, paper) = (self.paint.ink(), self.paint.paper());
-            self.out.push_str("<g class=\"signs\" opacity=\"0.75\">\n");
-            for (kind, word) in words {
-                match kind {
-                    0 => self.below_sign(left + 4.0, y + NOTE_SIZE, ink, paper),
-                    _ => self.leave_sign(left + 4.0, y + 0.5 * NOTE_SIZE, 1.0, ink),
-                }
-                let text = Text { size: NOTE_SIZE, anchor: "start", ..Text::default() };
-                self.text(word, left + 12.0, y + NOTE_SIZE, text);
-                left += of(word) + ENTRY_GAP;
-            }
-            self.out.push_str("</g>\n");
-            y += NOTE_SIZE + 3.0;
-        }
         y - top
     }
 }
+
+/// Up to so many points of a scatter have the series' marker; more are dots.
+const FEW: usize = 24;
 
 const SAMPLE: f64 = 30.0;
 const SAMPLE_GAP: f64 = 5.0;
 const ENTRY_GAP: f64 = 18.0;
 const ENTRY_HEIGHT: f64 = 15.0;
+
+/// The names beside points, series by series, placed together so that they do not cover each other.
+fn point_labels(plot: &Plot, traces: &[Trace]) -> Vec<Vec<Label>> {
+    let named = |i: usize| plot.curves[i].series.labelled;
+    let points: Vec<(usize, (f64, f64))> = (0..traces.len())
+        .filter(|&i| named(i))
+        .flat_map(|i| traces[i].marks.iter().take(FEW).map(move |&at| (i, at)))
+        .collect();
+    let names: Vec<_> = points.iter().map(|&(i, at)| (at, plot.curves[i].series.name.as_str())).collect();
+    let mut labels = vec![Vec::new(); traces.len()];
+    for (label, (i, _)) in labels::place(&names, &plot.area, NOTE_SIZE).into_iter().zip(points) {
+        labels[i].push(label);
+    }
+    labels
+}
 
 fn entry_width(name: &str) -> f64 {
     SAMPLE + SAMPLE_GAP + width(name, LEGEND_SIZE, Weight::Regular)

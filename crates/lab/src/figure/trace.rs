@@ -1,9 +1,9 @@
 //! A curve as a path inside its plot area.
 
-use super::Marks;
 use super::decimate::Item;
 use super::layout::{Area, Curve, Plot};
 use super::svg::push_px;
+use super::{Marks, Shape};
 
 /// What is drawn of one curve, in px.
 #[derive(Default)]
@@ -103,6 +103,9 @@ impl Pen {
 
 pub(super) fn trace(plot: &Plot, curve: &Curve, nth: usize) -> Trace {
     let area = plot.area;
+    if curve.series.shape == Shape::Points {
+        return scatter(plot, curve);
+    }
     let mut pen = Pen { area, out: Trace::default(), at: None, last: None, run: 0, left_by: None };
     // While the values are off the axis, the lower edge at the last of them: the line comes back from there.
     let mut off: Option<f64> = None;
@@ -152,6 +155,38 @@ pub(super) fn trace(plot: &Plot, curve: &Curve, nth: usize) -> Trace {
     let climbed: f64 = out.ink.windows(2).map(|w| (w[1].1 - w[0].1).abs()).sum();
     out.noisy = climbed > 3.0 * area.height;
     out.marks = marks(plot, curve, nth);
+    out
+}
+
+/// Points without a line. Those above or below the plot have signs at its edges, at most one in 12 px.
+fn scatter(plot: &Plot, curve: &Curve) -> Trace {
+    let area = plot.area;
+    let mut out = Trace::default();
+    let sign = |at: &mut Vec<f64>, x: f64| {
+        if x >= area.left && x <= area.right() && at.iter().all(|other| (other - x).abs() >= 12.0) {
+            at.push(x);
+        }
+    };
+    for item in &curve.items {
+        match *item {
+            Item::Point(x, y) => {
+                let at = (plot.px(x), plot.py(y));
+                let e = 1e-6;
+                if at.1 < area.top - e {
+                    sign(&mut out.up, at.0);
+                } else if at.1 > area.bottom() + e {
+                    sign(&mut out.down, at.0);
+                } else if at.0 >= area.left - e && at.0 <= area.right() + e {
+                    out.marks.push(at);
+                }
+            }
+            Item::Below(x, _) => sign(&mut out.below, plot.px(x)),
+            Item::Infinite(x, true) => sign(&mut out.up, plot.px(x)),
+            Item::Infinite(x, false) => sign(&mut out.down, plot.px(x)),
+            Item::Gap => {}
+        }
+    }
+    out.ink = out.marks.clone();
     out
 }
 

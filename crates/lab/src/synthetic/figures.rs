@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::{Abscissa, GAP, L1, PanelData, StepsRow, Synthetic};
-use crate::figure::{Axis, Figure, FigureError, Panel, Series, Style};
+use crate::figure::{Axis, Figure, FigureError, Panel, Series, Style, method_style};
 
 /// File names (without ending) and captions.
 const CAPTIONS: [(&str, &str); 3] = [
@@ -94,11 +94,11 @@ fn gaps(index: usize, data: &PanelData) -> Panel {
 fn summary(steps: &[StepsRow]) -> Figure {
     let label = format!("steps to a gap of {GAP}");
     let mut panel = Panel::new(Axis::log("L_{1}"), Axis::log(label).range(1.0, 1e6));
-    for (i, (key, name)) in SUMMARY.iter().enumerate() {
-        if let Some(row) = steps.iter().find(|row| row.key == *key) {
+    for (key, name) in SUMMARY {
+        if let Some(row) = steps.iter().find(|row| row.key == key) {
             let points =
                 L1.iter().zip(&row.steps).map(|(&l1, s)| (l1, s.map_or(f64::INFINITY, |s| s as f64)));
-            panel = panel.series(Series::new(*name, Style::nth(i), points.collect::<Vec<_>>()).key(*key));
+            panel = panel.series(Series::new(name, method_style(key), points.collect::<Vec<_>>()).key(key));
         }
     }
     Figure::new([panel]).width(560.0)

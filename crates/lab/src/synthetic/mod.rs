@@ -13,7 +13,7 @@ mod measure;
 mod panels;
 mod steps;
 
-pub use claims::{Claim, Verdict};
+pub use crate::claims::{Claim, Verdict};
 pub use figures::{caption, figure_files, figures};
 pub use files::{RESULTS_FILE, ResultsError, files, read};
 pub use grid::{Cell, Grid, Selection};

@@ -1,66 +1,15 @@
 //! What the paper says of its synthetic experiment, each claim with the number that decides it.
 
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use super::grid::Grid;
 use super::steps::{StepsRow, growth_exponent, steps_per_decade};
 use super::{L1, X0};
+use crate::claims::{Claim, Verdict};
 
 mod behaviour;
 mod speed;
 mod theory;
-
-/// One claim and what became of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Claim {
-    /// From 1.
-    pub number: u32,
-    /// What is claimed.
-    pub claim: String,
-    /// Whether it holds.
-    pub verdict: Verdict,
-    /// The numbers that decide it, in one sentence.
-    pub measured: String,
-    /// The numbers behind the sentence: a header and rows.
-    pub table: Vec<Vec<String>>,
-}
-
-/// Whether a claim holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// As stated.
-    Holds,
-    /// Something of it does; the measurement says what.
-    HoldsInPart,
-    /// It does not.
-    DoesNotHold,
-}
-
-impl Verdict {
-    /// The verdict in words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Verdict::Holds => "holds",
-            Verdict::HoldsInPart => "holds in part",
-            Verdict::DoesNotHold => "does not hold",
-        }
-    }
-
-    fn of(holds: bool) -> Verdict {
-        if holds { Verdict::Holds } else { Verdict::DoesNotHold }
-    }
-
-    /// All of it, some of it, or nothing.
-    fn among(parts: &[bool]) -> Verdict {
-        match parts.iter().filter(|p| **p).count() {
-            0 => Verdict::DoesNotHold,
-            n if n == parts.len() => Verdict::Holds,
-            _ => Verdict::HoldsInPart,
-        }
-    }
-}
 
 /// How many claims there are.
 pub(super) const CLAIMS: usize = 15;
@@ -108,6 +57,7 @@ pub(super) fn all(grid: &Grid, steps: &[StepsRow]) -> Vec<Claim> {
             verdict: decided.verdict,
             measured: decided.measured,
             table: decided.table,
+            recorded: None,
         }
     };
     claims.into_par_iter().enumerate().map(number).collect()

@@ -1,0 +1,106 @@
+//! Names beside points, where they cover neither each other nor a point.
+
+use super::layout::Area;
+use super::text::{Weight, width};
+
+/// A name beside a point, in px: its text is anchored at its start and stands on its baseline.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Label {
+    pub text: String,
+    pub left: f64,
+    pub baseline: f64,
+}
+
+/// From the centre of a point to its label.
+const AWAY: f64 = 7.0;
+
+/// Places a label beside each point, in order: in the first of eight places around the point that is free and inside the
+/// area, or the one that covers least.
+pub(super) fn place(points: &[((f64, f64), &str)], area: &Area, size: f64) -> Vec<Label> {
+    let marks: Vec<Area> = points.iter().map(|(p, _)| around(*p)).collect();
+    let mut taken: Vec<Area> = Vec::new();
+    let mut labels = Vec::new();
+    for (i, &(point, text)) in points.iter().enumerate() {
+        let (w, h) = (width(text, size, Weight::Regular), size);
+        let others = marks.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, mark)| mark);
+        let obstacles: Vec<&Area> = others.chain(&taken).collect();
+        let cost = |at: &Area| {
+            let covered: f64 = obstacles.iter().map(|o| common(at, o)).sum();
+            // Outside the frame is worse than on top of something.
+            covered + 10.0 * (w * h - common(at, area))
+        };
+        let free = |a: &Area, b: &Area| cost(a).total_cmp(&cost(b));
+        let places = places(point, w, h);
+        let Some(best) = places.into_iter().min_by(free) else { continue };
+        labels.push(Label { text: text.into(), left: best.left, baseline: best.top + 0.82 * h });
+        taken.push(best);
+    }
+    labels
+}
+
+/// Right, left, above, below, then the corners.
+fn places((x, y): (f64, f64), w: f64, h: f64) -> [Area; 8] {
+    let at = |left: f64, top: f64| Area { left, top, width: w, height: h };
+    let (right, left, above, below) = (x + AWAY, x - AWAY - w, y - AWAY - h, y + AWAY);
+    [
+        at(right, y - h / 2.0),
+        at(left, y - h / 2.0),
+        at(x - w / 2.0, above),
+        at(x - w / 2.0, below),
+        at(right, above),
+        at(right, below),
+        at(left, above),
+        at(left, below),
+    ]
+}
+
+fn around((x, y): (f64, f64)) -> Area {
+    Area { left: x - 4.0, top: y - 4.0, width: 8.0, height: 8.0 }
+}
+
+/// The area that two rectangles share.
+fn common(a: &Area, b: &Area) -> f64 {
+    let x = a.right().min(b.right()) - a.left.max(b.left);
+    let y = a.bottom().min(b.bottom()) - a.top.max(b.top);
+    x.max(0.0) * y.max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AREA: Area = Area { left: 0.0, top: 0.0, width: 300.0, height: 200.0 };
+
+    fn boxes(points: &[((f64, f64), &str)]) -> Vec<Area> {
+        let of = |l: &Label| Area {
+            left: l.left,
+            top: l.baseline - 8.2,
+            width: width(&l.text, 10.0, Weight::Regular),
+            height: 10.0,
+        };
+        place(points, &AREA, 10.0).iter().map(of).collect()
+    }
+
+    #[test]
+    fn labels_cover_neither_each_other_nor_a_point_nor_the_frame() {
+        let points = [
+            ((4.0, 4.0), "Inexact Polyak"),
+            ((296.0, 100.0), "Clipped SGD"),
+            ((296.0, 108.0), "SGD"),
+            ((150.0, 198.0), "AdamW"),
+            ((160.0, 198.0), "DoG"),
+        ];
+        let boxes = boxes(&points);
+        for (i, a) in boxes.iter().enumerate() {
+            assert!((common(a, &AREA) - a.width * a.height).abs() < 1e-9, "{i} leaves the frame");
+            assert!(points.iter().all(|p| common(a, &around(p.0)) == 0.0), "{i} covers a point");
+            assert!(boxes.iter().skip(i + 1).all(|b| common(a, b) == 0.0), "{i} covers another");
+        }
+    }
+
+    #[test]
+    fn alone_a_label_stands_at_the_right() {
+        let label = &place(&[((100.0, 100.0), "DoG")], &AREA, 10.0)[0];
+        assert_eq!((label.left, label.baseline), (107.0, 103.2));
+    }
+}
