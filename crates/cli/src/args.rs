@@ -139,6 +139,7 @@ Examples:
   untuned train experiments/gpt.toml --data my-text.txt --steps 5000 --out runs/mine
   untuned train experiments/lstm.toml --rule clipped-gd:lr=30,threshold=0.25 --set batch=20
   untuned train experiments/gpt.toml --out runs/mine --resume     goes on where a run was stopped or killed
+  untuned train experiments/gpt.toml --tensorboard                watch it with tensorboard --logdir untuned-runs
 
 Ctrl-C saves a checkpoint and says how to go on. Every number of threads gives the same bits.")]
 pub struct Train {
@@ -169,6 +170,12 @@ pub struct Train {
     /// Go on with the run in the folder; without a checkpoint in it, from the beginning
     #[arg(long)]
     pub resume: bool,
+    /// Write trace.csv and eval.csv too; a run that is resumed goes on with them
+    #[arg(long)]
+    pub csv: bool,
+    /// Write events for TensorBoard too, into RUN/tensorboard; a run that is resumed goes on with them
+    #[arg(long)]
+    pub tensorboard: bool,
     /// Override any key of the experiment, like batch=16 or shape.width=64; can be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,

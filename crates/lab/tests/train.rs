@@ -1,13 +1,22 @@
 //! Training runs through the library: every rule, every network, stopped and resumed.
 #![allow(clippy::unwrap_used)]
 
+#[path = "train/give_up.rs"]
+mod give_up;
+#[path = "train/sinks.rs"]
+mod sinks;
+#[path = "train/smoothness.rs"]
+mod smoothness;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use untuned::rules::RULES;
+use serde_json::Value;
+use untuned::optimizers::catalog;
+use untuned_lab::train::checkpoint::read_arrays;
 use untuned_lab::train::folder::{self, Opened};
 use untuned_lab::train::run::Stepped;
-use untuned_lab::train::{Ended, Options, Outcome, Overrides, Watch, train};
+use untuned_lab::train::{Ended, Options, Outcome, Overrides, Sinks, Watch, train};
 
 const GPT: &str =
     "model = \"gpt\"\nbatch = 2\nsteps = 9\nevaluate_every = 4\ncheckpoint_every = 3\nevaluate_tokens = 64
@@ -70,8 +79,18 @@ impl Bench {
     }
 
     fn train(&self, opened: &Opened, threads: usize, stop: Option<u64>) -> (Ended, StopAfter) {
+        self.train_into(opened, threads, stop, Sinks::default())
+    }
+
+    fn train_into(
+        &self,
+        opened: &Opened,
+        threads: usize,
+        stop: Option<u64>,
+        sinks: Sinks,
+    ) -> (Ended, StopAfter) {
         let mut watch = StopAfter { steps: stop, ..StopAfter::default() };
-        (train(opened, &Options { threads: Some(threads) }, &mut watch).unwrap(), watch)
+        (train(opened, &Options { threads: Some(threads), sinks }, &mut watch).unwrap(), watch)
     }
 
     /// The last weights, the trace without times, and the evaluations.
@@ -80,6 +99,10 @@ impl Bench {
         let weights = fs::read(out.join(format!("checkpoint/step-{step:09}/weights.safetensors"))).unwrap();
         (weights, trace(&out), fs::read_to_string(out.join("eval.jsonl")).unwrap())
     }
+}
+
+fn rows(path: &Path) -> Vec<Value> {
+    fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn trace(out: &Path) -> Vec<String> {
@@ -100,7 +123,7 @@ fn spec(name: &str) -> String {
 #[test]
 fn every_rule_trains_and_resumes_to_the_same_bits() {
     let bench = Bench::new();
-    for entry in RULES {
+    for entry in catalog() {
         let (name, rule) = (entry.name, format!("rule={}", spec(entry.name)));
         let whole = bench.open(GPT, &format!("{name}-whole"), &[&rule], false);
         let (ended, watch) = bench.train(&whole, 2, None);
@@ -119,25 +142,37 @@ fn every_rule_trains_and_resumes_to_the_same_bits() {
 fn every_network_resumes_to_the_same_bits() {
     let bench = Bench::new();
     for (name, text) in [("gpt", GPT), ("lstm", LSTM), ("t5", T5)] {
-        // This rule keeps the most beside the weights, and decay and the best weights are kept with it.
-        let set =
+        // This rule keeps the most points beside the weights, and decay and the best weights are kept with it.
+        let rule =
             ["rule=adaptive-polyak", "optimizer.weight_decay=0.1", "keep_best=validation", "max_refusals=9"];
-        let (ended, _) = bench.train(&bench.open(text, &format!("{name}-whole"), &set, false), 2, None);
-        assert_eq!(ended.outcome, Outcome::Finished, "{name}");
-        let parts = format!("{name}-parts");
-        let mut threads = 1;
-        for resume in [false, true, true] {
-            let (ended, _) = bench.train(&bench.open(text, &parts, &set, resume), threads, Some(2));
-            assert!(matches!(ended.outcome, Outcome::Interrupted { .. }), "{name}");
-            threads += 1;
-        }
-        let (ended, watch) = bench.train(&bench.open(text, &parts, &set, true), threads, None);
-        assert_eq!((ended.outcome, watch.made), (Outcome::Finished, 3), "{name}");
-        assert_eq!(bench.left(&parts, 9), bench.left(&format!("{name}-whole"), 9), "{name}");
-
-        let again = bench.train(&bench.open(text, &parts, &set, true), 1, None);
-        assert_eq!((again.0.outcome, again.1.made), (Outcome::Already, 0), "{name}");
+        let adamw = [
+            "rule=adamw:lr=0.01",
+            "optimizer.weight_decay=0.1",
+            "optimizer.clip=0.5",
+            "optimizer.warmup=4",
+            "optimizer.schedule=cosine",
+        ];
+        resumes_to_the_same_bits(&bench, text, &format!("{name}-rule"), &rule);
+        resumes_to_the_same_bits(&bench, text, &format!("{name}-adamw"), &adamw);
     }
+}
+
+fn resumes_to_the_same_bits(bench: &Bench, text: &str, name: &str, set: &[&str]) {
+    let (ended, _) = bench.train(&bench.open(text, &format!("{name}-whole"), set, false), 2, None);
+    assert_eq!(ended.outcome, Outcome::Finished, "{name}");
+    let parts = format!("{name}-parts");
+    let mut threads = 1;
+    for resume in [false, true, true] {
+        let (ended, _) = bench.train(&bench.open(text, &parts, set, resume), threads, Some(2));
+        assert!(matches!(ended.outcome, Outcome::Interrupted { .. }), "{name}");
+        threads += 1;
+    }
+    let (ended, watch) = bench.train(&bench.open(text, &parts, set, true), threads, None);
+    assert_eq!((ended.outcome, watch.made), (Outcome::Finished, 3), "{name}");
+    assert_eq!(bench.left(&parts, 9), bench.left(&format!("{name}-whole"), 9), "{name}");
+
+    let again = bench.train(&bench.open(text, &parts, set, true), 1, None);
+    assert_eq!((again.0.outcome, again.1.made), (Outcome::Already, 0), "{name}");
 }
 
 #[test]
@@ -171,10 +206,8 @@ fn an_evaluation_at_every_epoch() {
     let set = ["epochs=3", "evaluate_every=\"epoch\""];
     let (ended, watch) = bench.train(&bench.open(LSTM, "epochs", &set, false), 2, None);
     assert_eq!(ended.outcome, Outcome::Finished);
-    let rows = fs::read_to_string(bench.path("epochs").join("eval.jsonl")).unwrap();
-    let steps: Vec<u64> = rows
-        .lines()
-        .map(|row| serde_json::from_str::<serde_json::Value>(row).unwrap())
+    let steps: Vec<u64> = rows(&bench.path("epochs/eval.jsonl"))
+        .iter()
         .filter(|row| row["split"] == "test")
         .map(|row| row["step"].as_u64().unwrap())
         .collect();
@@ -182,10 +215,57 @@ fn an_evaluation_at_every_epoch() {
     assert!(steps[1] > 1 && steps[2] > steps[1] + 1 && steps[3] > steps[2] + 1, "{steps:?}");
 }
 
+/// The rates of a run with warm-up and cosine, by hand, for a rule and for AdamW; and what a checkpoint of AdamW holds.
+#[test]
+fn warm_up_and_cosine_stand_in_the_trace() {
+    let bench = Bench::new();
+    let around = ["optimizer.warmup=1", "optimizer.schedule=cosine", "optimizer.final_rate=0.5"];
+    for rule in ["rule=gd:lr=0.02", "rule=adamw:lr=0.02"] {
+        let set = [&[rule, "steps=5"][..], &around].concat();
+        let (ended, _) = bench.train(&bench.open(GPT, rule, &set, false), 2, None);
+        assert_eq!(ended.outcome, Outcome::Finished);
+        let sizes: Vec<f64> = trace(&bench.path(rule))
+            .iter()
+            .map(|row| row.rsplit(':').next().unwrap().trim_end_matches('}').parse().unwrap())
+            .collect();
+        // After one step of warm-up, the cosine of 0, a quarter, a half and three quarters of half a turn.
+        let root = 0.5f64.sqrt();
+        let wanted = [0.5, 1.0, 0.75 + 0.25 * root, 0.75, 0.75 - 0.25 * root].map(|rate| 0.02 * rate);
+        assert_eq!(sizes.len(), wanted.len());
+        assert!(sizes.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-15), "{sizes:?} {wanted:?}");
+    }
+    let arrays = bench.path("rule=adamw:lr=0.02/checkpoint/step-000000005/state.safetensors");
+    let arrays = read_arrays(&fs::read(arrays).unwrap()).unwrap();
+    assert_eq!(arrays.keys().collect::<Vec<_>>(), ["adam_m", "adam_v"]);
+    assert!(arrays["adam_v"].iter().all(|v| *v >= 0.0) && arrays["adam_v"].iter().any(|v| *v > 0.0));
+}
+
+#[test]
+fn only_matrices_decay_with_adamw() {
+    let bench = Bench::new();
+    let weights = |decay: &str| {
+        let set = ["rule=adamw:lr=0.01", "steps=1", &format!("optimizer.weight_decay={decay}")];
+        bench.train(&bench.open(GPT, decay, &set, false), 2, None);
+        bench.left(decay, 1).0
+    };
+    let (without, with) = (weights("0"), weights("10"));
+    let (without, with) = (read_arrays(&without).unwrap(), read_arrays(&with).unwrap());
+    for (name, weights) in &without {
+        let same = with[name] == *weights;
+        assert_eq!(same, name.contains("norm"), "{name}");
+    }
+}
+
 #[test]
 fn a_diverging_run_keeps_its_last_good_checkpoint() {
+    for rule in ["rule=gd:lr=1e300", "rule=adamw:lr=1e300"] {
+        diverges_and_keeps_its_last_good_checkpoint(rule);
+    }
+}
+
+fn diverges_and_keeps_its_last_good_checkpoint(rule: &str) {
     let bench = Bench::new();
-    let set = ["rule=gd:lr=1e300", "checkpoint_every=1", "max_refusals=3", "steps=50"];
+    let set = [rule, "checkpoint_every=1", "max_refusals=3", "steps=50"];
     let (ended, watch) = bench.train(&bench.open(GPT, "run", &set, false), 2, None);
     assert!(matches!(ended.outcome, Outcome::Refused { step: 3, .. }), "{:?}", ended.outcome);
     assert_eq!((watch.made, watch.refused, ended.refusals), (4, 3, 3));

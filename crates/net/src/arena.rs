@@ -118,6 +118,11 @@ impl Layout {
         &self.tensors
     }
 
+    /// Where the tensors with two or more sizes stand, in order: what weight decay is for, unlike the weights of norms and biases.
+    pub fn matrices(&self) -> Vec<View> {
+        self.tensors.iter().filter(|tensor| tensor.shape.len() > 1).map(|tensor| tensor.view).collect()
+    }
+
     /// The number of parameters.
     pub fn parameters(&self) -> usize {
         self.tensors.iter().map(|tensor| tensor.view.len()).sum()
@@ -180,6 +185,7 @@ mod tests {
         let arena = layout.initial(1);
         let packed = layout.packed(&arena);
         assert_eq!((packed.len(), &packed[..3], packed[3]), (7, &[1.0; 3][..], arena[16]));
+        assert_eq!(layout.matrices(), [View { offset: 16, rows: 2, columns: 2 }]);
         assert_eq!(layout.unpacked(&packed).unwrap(), arena);
         assert!(layout.unpacked(&packed[1..]).is_none());
     }

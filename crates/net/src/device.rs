@@ -7,6 +7,7 @@
 
 use crate::arena::View;
 use crate::random::Site;
+use untuned::optimizers::AdamConstants;
 
 /// Why a device could not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -309,6 +310,17 @@ pub trait Device: Sized {
         gradient: &Self::Parameters,
         size: f64,
         decay: f64,
+    );
+    /// One step of Adam in one pass, as [`Space::adam`](untuned::optimizers::Space::adam) says, with decay in these views only,
+    /// which stand in the order of their offsets.
+    fn adam(
+        &self,
+        x: &mut Self::Parameters,
+        gradient: &Self::Parameters,
+        m: &mut Self::Parameters,
+        v: &mut Self::Parameters,
+        constants: &AdamConstants,
+        decayed: &[View],
     );
     /// `to = from`.
     fn copy_parameters(&self, from: &Self::Parameters, to: &mut Self::Parameters);

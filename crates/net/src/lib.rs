@@ -6,3 +6,4 @@ pub mod data;
 pub mod device;
 pub mod models;
 pub mod random;
+pub mod space;

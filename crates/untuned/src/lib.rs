@@ -12,12 +12,14 @@
 //! ```
 //!
 //! - [`rules`]: every step-size rule, one file each; [`StepRule`] is the interface to write your own.
+//! - [`optimizers`]: methods that keep vectors beside the parameters, such as AdamW, and the vectors that they work on.
 //! - [`problems`]: test problems with what is known of them; [`problems::Function`] wraps a closure.
 //! - [`minimize()`]: the deterministic loop with trace, best iterate and average iterate.
 //! - [`theory`]: the paper's assumptions, lemmas, theorems and rates as functions, and a probe for local smoothness.
 
 pub mod average;
 pub mod minimize;
+pub mod optimizers;
 pub mod problem;
 pub mod problems;
 pub mod rule;
@@ -27,6 +29,7 @@ pub mod theory;
 pub mod vector;
 
 pub use minimize::{Minimizer, Outcome, Run, minimize};
+pub use optimizers::OptimizerSpec;
 pub use problem::{Known, Problem};
 pub use problems::ProblemSpec;
 pub use rule::{Needs, Observation, Point, Refusal, Step, StepKind, StepRule};

@@ -53,6 +53,8 @@ pub enum Kind {
     Positive,
     /// A number above zero, or `inf`.
     PositiveOrInfinite,
+    /// A number from zero on, below one.
+    Fraction,
     /// A whole number within these limits.
     Whole(u64, u64),
     /// One of these words.
@@ -278,6 +280,7 @@ impl Parameter {
             Kind::NonNegative => (v.is_finite() && v >= 0.0, "a finite number, 0 or more".to_string()),
             Kind::Positive => (v.is_finite() && v > 0.0, "a finite number above 0".to_string()),
             Kind::PositiveOrInfinite => (v > 0.0, "a number above 0, or inf".to_string()),
+            Kind::Fraction => ((0.0..1.0).contains(&v), "a number from 0 on, below 1".to_string()),
             Kind::Whole(low, high) => (
                 v.fract() == 0.0 && v >= low as f64 && v <= high as f64,
                 format!("a whole number from {low} to {high}"),

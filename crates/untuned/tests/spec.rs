@@ -3,19 +3,20 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
+use untuned::optimizers::{Around, Method, Optimizer, OptimizerSpec, Plain, catalog};
 use untuned::rules::RULES;
 use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec, Value, number};
 use untuned::{Observation, ProblemSpec, RuleSpec, Setting, SpecError, StepRule, problems};
 
 /// The entries of both catalogs, each with what it is called there.
 fn entries() -> Vec<(&'static str, &'static Entry)> {
-    let rules = RULES.iter().map(|&e| ("rule", e));
+    let rules = catalog().into_iter().map(|e| ("rule", e));
     rules.chain(problems::catalog().into_iter().map(|e| ("problem", e))).collect()
 }
 
 fn parse(what: &'static str, text: &str) -> Result<Spec, SpecError> {
     match what {
-        "rule" => Spec::parse(text, what, RULES),
+        "rule" => Spec::parse(text, what, &catalog()),
         _ => Spec::parse(text, what, &problems::catalog()),
     }
 }
@@ -40,6 +41,7 @@ fn value(parameter: &'static Parameter) -> BoxedStrategy<Value> {
             let positive = finite.prop_map(|v| if v == 0.0 { 1.0 } else { v.abs() });
             number(prop_oneof![4 => positive, 1 => Just(f64::INFINITY)].boxed())
         }
+        Kind::Fraction => number(prop_oneof![9 => 0.0..1.0f64, 1 => Just(0.0)].boxed()),
         Kind::Whole(low, high) => {
             number(prop_oneof![Just(low), Just(high), low..=high].prop_map(|v| v as f64).boxed())
         }
@@ -104,11 +106,27 @@ fn check(what: &'static str, text: &str) -> Result<(), TestCaseError> {
                 // Building and one step: refused or not, without a panic.
                 for steps in [0, 1, 1000, u64::MAX] {
                     let setting = Setting { steps, f_star: Some(0.0) };
-                    if let Ok(mut rule) = printed.parse::<RuleSpec>().unwrap().build(&setting) {
+                    if let Ok(mut method) = printed.parse::<OptimizerSpec>().unwrap().build(&setting) {
                         for t in [0, 1, steps] {
                             let base = Observation::new(t, 2.0, 0.5);
                             let seen = Observation { distance: Some(0.0), grad_sum: Some(0.5), ..base };
-                            let size = rule.step(&seen).map_or(0.0, |step| step.size);
+                            let size = match &mut method {
+                                Method::Rule(rule) => rule.step(&seen).map(|step| step.size),
+                                Method::Optimizer(optimizer) => {
+                                    let space = Plain { dimension: 1, decayed: Vec::new() };
+                                    let mut kept = vec![vec![0.0]; optimizer.keeps().len()];
+                                    let around = Around::default();
+                                    optimizer.step(
+                                        &space,
+                                        &seen,
+                                        &around,
+                                        &mut vec![1.0],
+                                        &vec![0.5],
+                                        &mut kept,
+                                    )
+                                }
+                            };
+                            let size = size.unwrap_or(0.0);
                             prop_assert!(size.is_finite() && size >= 0.0, "{:?}: {}", text, size);
                         }
                     }
@@ -197,9 +215,13 @@ proptest! {
             prop_assert!(same_bits(back.value(name), value));
         }
         if what == "rule" {
-            let spec: RuleSpec = text.parse().unwrap();
+            let spec: OptimizerSpec = text.parse().unwrap();
             let json = serde_json::to_string(&spec).unwrap();
-            prop_assert_eq!(serde_json::from_str::<RuleSpec>(&json).unwrap(), spec);
+            prop_assert_eq!(serde_json::from_str::<OptimizerSpec>(&json).unwrap(), spec);
+            if let Ok(spec) = text.parse::<RuleSpec>() {
+                let json = serde_json::to_string(&spec).unwrap();
+                prop_assert_eq!(serde_json::from_str::<RuleSpec>(&json).unwrap(), spec);
+            }
         }
     }
 

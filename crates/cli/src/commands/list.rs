@@ -48,7 +48,7 @@ impl From<&Parameter> for ListedParameter {
 
 /// `untuned rules`.
 pub fn rules(args: &List) -> Result<(), End> {
-    list(untuned::rules::RULES, |_| None, args)
+    list(&untuned::optimizers::catalog(), |_| None, args)
 }
 
 /// `untuned problems`.

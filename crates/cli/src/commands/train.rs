@@ -8,7 +8,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use toml::Value;
 use untuned_lab::train::checkpoint::Evaluation;
 use untuned_lab::train::run::{Beginning, Stepped};
-use untuned_lab::train::{Ended, Outcome, Overrides, Summary, TrainError, Watch, folder, train};
+use untuned_lab::train::{
+    Ended, Options, Outcome, Overrides, Sinks, Summary, TrainError, Watch, folder, train,
+};
 
 use crate::args::Train;
 use crate::end::End;
@@ -26,6 +28,11 @@ pub fn run(args: &Train) -> Result<(), End> {
     progress.bar.finish_and_clear();
     let ended = ended.map_err(|error| failed(error, &opened.folder))?;
     report(args, &opened.folder, &ended)
+}
+
+fn options(args: &Train) -> Options {
+    let sinks = Sinks { csv: args.csv, tensorboard: args.tensorboard };
+    Options { threads: args.threads.map(usize::from), sinks }
 }
 
 fn overrides(args: &Train) -> Result<Overrides, End> {
@@ -77,10 +84,16 @@ fn report(args: &Train, folder: &Path, ended: &Ended) -> Result<(), End> {
             output::say(&format!("error: the run was ended at step {step} after refused steps ({reason})"));
             Err(End::Run)
         }
+        Outcome::GivenUp { step } => {
+            output::say(&format!(
+                "error: the run was given up at step {step}: its validation loss is not below the first (give_up_after)"
+            ));
+            Err(End::Run)
+        }
         Outcome::Finished | Outcome::Already => match &ended.summary {
             Some(summary) if summary.diverged => {
                 output::say(
-                    "error: the run diverged: a loss or a gradient was not finite, or the last losses are above the first",
+                    "error: the run diverged: a loss or a gradient was not finite, the last losses are above the first, or it was given up",
                 );
                 Err(End::Run)
             }

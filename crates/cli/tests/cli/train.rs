@@ -137,6 +137,43 @@ fn a_run_writes_the_folder_that_is_promised() {
     assert_eq!(fs::read(run.join("trace.jsonl")).expect("readable"), before);
 }
 
+/// A table without its last column, which in a trace is the time.
+fn table(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).expect("readable");
+    text.lines().map(|line| line.rsplit_once(',').expect("columns").0.to_string()).collect()
+}
+
+#[test]
+fn tables_and_events_stand_beside_the_lines() {
+    let folder = bench();
+    let arguments = "--out run --csv --tensorboard --set smoothness_every=4 --set method=mine";
+    expect(&train(folder.path(), arguments), 0, &[]);
+    let run = folder.path().join("run");
+    let trace = table(&run.join("trace.csv"));
+    assert_eq!((trace.len(), &trace[0][..]), (13, "step,loss,objective,grad_norm,step_size,smoothness"));
+    let measured: Vec<_> = (0..12).filter(|step| !trace[step + 1].ends_with(',')).collect();
+    assert_eq!(measured, [0, 4, 8]);
+    assert_eq!(table(&run.join("eval.csv")).len(), 9);
+    let events = fs::read_dir(run.join("tensorboard")).expect("a folder").flatten();
+    let names: Vec<_> = events.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    assert!(names.len() == 1 && names[0].starts_with("events.out.tfevents."), "{names:?}");
+    let config = fs::read_to_string(run.join("config.toml")).expect("readable");
+    assert!(config.contains("method = \"mine\"") && !config.contains("csv"), "{config}");
+}
+
+#[test]
+fn a_run_without_hope_ends_with_3_and_has_ended() {
+    let folder = bench();
+    let arguments = "--rule gd:lr=1e-30 --set give_up_after=0.5 --out run";
+    let words = ["given up at step 10", "not below the first", "give_up_after"];
+    expect(&train(folder.path(), arguments), 3, &words);
+    let summary = read_json(&folder.path().join("run/summary.json"));
+    assert_eq!((&summary["diverged"], &summary["steps"]), (&true.into(), &10.into()));
+    let again = train(folder.path(), &format!("{arguments} --resume"));
+    expect(&again, 3, &["given up"]);
+    assert!(String::from_utf8_lossy(&again.stdout).contains("has ended before"));
+}
+
 #[test]
 fn without_a_folder_the_name_says_what_it_is() {
     let folder = bench();
@@ -147,7 +184,7 @@ fn without_a_folder_the_name_says_what_it_is() {
 #[test]
 fn killed_many_times_it_ends_with_the_same_bits() {
     let folder = bench();
-    let arguments = "--steps 500 --set checkpoint_every=9 --set evaluate_every=50 --rule adaptive-polyak";
+    let arguments = "--steps 500 --set checkpoint_every=9 --set evaluate_every=50 --rule adaptive-polyak --csv --tensorboard";
     let began = Instant::now();
     expect(&train(folder.path(), &format!("{arguments} --out whole --threads 2")), 0, &[]);
     let (whole, said) = (began.elapsed(), folder.path().join("said"));
@@ -179,7 +216,16 @@ fn killed_many_times_it_ends_with_the_same_bits() {
             kills += 1;
         }
         let run = folder.path().join(run);
-        assert!(left(&run, 500) == left(&folder.path().join("whole"), 500), "after {kills} kills");
+        let whole = folder.path().join("whole");
+        assert!(left(&run, 500) == left(&whole, 500), "after {kills} kills");
+        assert!(table(&run.join("trace.csv")) == table(&whole.join("trace.csv")), "after {kills} kills");
+        let length =
+            |run: &Path| fs::metadata(run.join("tensorboard/events.out.tfevents.untuned")).map(|f| f.len());
+        assert_eq!(
+            length(&run).ok(),
+            length(&whole).ok(),
+            "every event is of one length, whenever it was written"
+        );
         assert!(run.join("summary.json").is_file());
     }
 }

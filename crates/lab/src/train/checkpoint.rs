@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use untuned::Rule;
+use untuned::optimizers::Method;
 use untuned_net::arena::Layout;
 use untuned_net::data::t5::PiecesState;
 
@@ -45,8 +45,8 @@ pub struct State {
     pub shape: BTreeMap<String, serde_json::Value>,
     /// Steps that have been made.
     pub step: u64,
-    /// The rule with its state.
-    pub rule: Rule,
+    /// The rule or optimizer with its numbers; its vectors are among the arrays.
+    pub rule: Method,
     /// Steps that were refused.
     pub refusals: u64,
     /// The lowest objective so far, where the rule asks for the point.
@@ -106,7 +106,7 @@ impl State {
     pub fn new(
         model: &str,
         shape: BTreeMap<String, serde_json::Value>,
-        rule: Rule,
+        rule: Method,
         data: Description,
         config: BTreeMap<String, String>,
     ) -> State {
@@ -437,7 +437,7 @@ mod tests {
             entropy: Some(0.1 + 0.2),
             best_loss: None,
         };
-        let rule: untuned::RuleSpec = "inexact-polyak".parse().unwrap();
+        let rule: untuned::OptimizerSpec = "inexact-polyak".parse().unwrap();
         let rule = rule.build(&untuned::Setting::new(10)).unwrap();
         let shape = BTreeMap::from([("width".to_string(), 5.into())]);
         Checkpoint {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
-use untuned::rules::RuleSpec;
+use untuned::optimizers::OptimizerSpec;
 
 /// The scale that is taken when none is named.
 const DEFAULT_SCALE: &str = "quick";
@@ -44,7 +44,9 @@ const KEYS: &[&str] = &[
     "shape",
     "optimizer",
 ];
-const OPTIMIZER_KEYS: &[&str] = &["weight_decay"];
+const OPTIMIZER_KEYS: &[&str] = &["weight_decay", "clip", "warmup", "schedule", "final_rate"];
+/// The part of the rate that nanoGPT keeps at the end of its cosine.
+const FINAL_RATE: f64 = 0.1;
 
 /// What is wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
@@ -197,12 +199,61 @@ impl From<Interval> for Value {
     }
 }
 
+/// What follows the warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// The step size as it is.
+    #[default]
+    Constant,
+    /// Half a cosine, down to [`Optimizer::final_rate`].
+    Cosine,
+}
+
 /// What surrounds the rule in an update.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+///
+/// All but the decay are written only where they were set, so that a run's copy without them goes on as it began.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Optimizer {
-    /// `x ← x·(1 − η·weight_decay) − η·g`.
+    /// `x ← x·(1 − η·weight_decay) − η·g`: all parameters with a scalar rule, only the matrices with AdamW.
     pub weight_decay: f64,
+    /// AdamW's gradient is scaled to this norm where it is longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
+    /// The steps in which the step size grows to what it is.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub warmup: u64,
+    /// What follows the warm-up.
+    #[serde(skip_serializing_if = "is_constant")]
+    pub schedule: Schedule,
+    /// What is left of the step size at the end of the cosine.
+    #[serde(skip_serializing_if = "is_usual_final_rate")]
+    pub final_rate: f64,
+}
+
+impl Default for Optimizer {
+    fn default() -> Optimizer {
+        Optimizer {
+            weight_decay: 0.0,
+            clip: None,
+            warmup: 0,
+            schedule: Schedule::Constant,
+            final_rate: FINAL_RATE,
+        }
+    }
+}
+
+fn is_zero(warmup: &u64) -> bool {
+    *warmup == 0
+}
+
+fn is_constant(schedule: &Schedule) -> bool {
+    *schedule == Schedule::Constant
+}
+
+fn is_usual_final_rate(rate: &f64) -> bool {
+    *rate == FINAL_RATE
 }
 
 /// A run, resolved: every key has its value.
@@ -217,8 +268,8 @@ pub struct Config {
     pub model: Model,
     /// Its size.
     pub preset: Preset,
-    /// The rule.
-    pub rule: RuleSpec,
+    /// The rule or optimizer.
+    pub rule: OptimizerSpec,
     /// The number of steps; or else `epochs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
@@ -452,7 +503,7 @@ impl Config {
                 || method.chars().count() > LONGEST_METHOD
                 || method.contains(char::is_control))
         {
-            let remedy = "give 1 to 60 characters, none of them a control character";
+            let remedy = "give a name of 1 to 60 characters, without control characters";
             return wrong("method", &format!("{method:?}"), remedy);
         }
         if self.evaluate_tokens.is_some_and(|tokens| tokens < 2) {
@@ -461,6 +512,29 @@ impl Config {
         let decay = self.optimizer.weight_decay;
         if !(decay.is_finite() && decay >= 0.0) {
             return wrong("optimizer.weight_decay", &decay, "give a number of at least 0");
+        }
+        let Optimizer { clip, warmup, final_rate, .. } = self.optimizer;
+        if let Some(clip) = clip {
+            if !(clip.is_finite() && clip > 0.0) {
+                return wrong(
+                    "optimizer.clip",
+                    &clip,
+                    "give a number above 0, or leave it out to clip nothing",
+                );
+            }
+            if !self.rule.is_optimizer() {
+                let remedy = format!(
+                    "only adamw clips so, and the rule is {}; give rule = \"clipped-gd:lr=0.1,threshold={clip}\"",
+                    self.rule.name()
+                );
+                return wrong("optimizer.clip", &clip, &remedy);
+            }
+        }
+        if warmup > MOST_STEPS {
+            return wrong("optimizer.warmup", &warmup, "give at most 4294967295 steps");
+        }
+        if !(0.0..=1.0).contains(&final_rate) {
+            return wrong("optimizer.final_rate", &final_rate, "give a number from 0 to 1");
         }
         if self.name.is_empty() || self.name.contains(['/', '\\', '\0']) {
             return wrong("name", &format!("{:?}", self.name), "give a name that can be part of a folder's");
@@ -657,6 +731,14 @@ mod tests {
     const TEXT: &str = "model = \"gpt\"\nbatch = 4\n[optimizer]\nweight_decay = 0.5\n\
         [scale.quick]\nsteps = 10\n[scale.quick.shape]\nwidth = 32\n[scale.paper]\nsteps = 20\nbatch = 64\n";
 
+    const ADAMW: &[&str] = &[
+        "rule=adamw:lr=0.001,beta2=0.99",
+        "optimizer.clip=1",
+        "optimizer.warmup=100",
+        "optimizer.schedule=cosine",
+        "optimizer.final_rate=0",
+    ];
+
     fn overrides(scale: Option<&str>, set: &[&str]) -> Overrides {
         let mut overrides = Overrides { scale: scale.map(String::from), ..Overrides::default() };
         for text in set {
@@ -694,6 +776,7 @@ mod tests {
             resolve(TEXT, None, &["give_up_after=0.1", "smoothness_every=7", "method=Inexact Polyak"])
                 .unwrap(),
             resolve(TEXT, Some("paper"), &["rule=clipped-gd:lr=0.1,threshold=inf", "data=a/b.txt"]).unwrap(),
+            resolve(TEXT, None, ADAMW).unwrap(),
         ] {
             fs::write(&path, config.to_toml()).unwrap();
             assert_eq!(Config::read_resolved(&path).unwrap(), config);
@@ -720,6 +803,16 @@ mod tests {
             (TEXT, None, &["device=cuda:0"], &["cuda:0", "no CUDA device"]),
             (TEXT, None, &["device=tpu"], &["tpu", "give cpu"]),
             (TEXT, None, &["rule=polyac"], &["polyac", "polyak"]),
+            (TEXT, None, &["rule=adamv"], &["adamv", "did you mean `adamw`?"]),
+            (TEXT, None, &["optimizer.clip=1"], &["optimizer.clip is 1", "clipped-gd:lr=0.1,threshold=1"]),
+            (TEXT, None, &["rule=adamw", "optimizer.clip=0"], &["optimizer.clip is 0", "above 0"]),
+            (TEXT, None, &["rule=adamw", "optimizer.clip=inf"], &["optimizer.clip is inf", "leave it out"]),
+            (TEXT, None, &["optimizer.warmup=-1"], &["optimizer", "-1"]),
+            (TEXT, None, &["optimizer.warmup=4294967296"], &["optimizer.warmup is 4294967296", "at most"]),
+            (TEXT, None, &["optimizer.schedule=linear"], &["linear", "constant", "cosine"]),
+            (TEXT, None, &["optimizer.final_rate=1.5"], &["optimizer.final_rate is 1.5", "from 0 to 1"]),
+            (TEXT, None, &["optimizer.final_rate=nan"], &["optimizer.final_rate is NaN", "from 0 to 1"]),
+            (TEXT, None, &["optimizer.final=1"], &["`optimizer.final`", "optimizer.final_rate"]),
             (TEXT, None, &["preset=huge"], &["huge", "tiny"]),
             (TEXT, None, &["scale=paper"], &["--scale"]),
             (TEXT, Some("papr"), &[], &["papr", "paper, quick"]),
@@ -745,6 +838,19 @@ mod tests {
         assert_eq!(named.identity(), plain.identity());
         let other = resolve(TEXT, None, &["give_up_after=1", "smoothness_every=1"]).unwrap();
         assert_eq!(other.identity().len(), plain.identity().len() + 2);
+    }
+
+    #[test]
+    fn what_surrounds_the_rule_is_written_where_it_was_set() {
+        let plain = resolve(TEXT, None, &[]).unwrap().to_toml();
+        assert!(plain.ends_with("[optimizer]\nweight_decay = 0.5\n"), "{plain}");
+        let config = resolve(TEXT, None, ADAMW).unwrap();
+        let wanted =
+            "weight_decay = 0.5\nclip = 1.0\nwarmup = 100\nschedule = \"cosine\"\nfinal_rate = 0.0\n";
+        assert!(config.to_toml().ends_with(wanted), "{}", config.to_toml());
+        assert_eq!(config.identity()["optimizer.clip"], "1.0");
+        let usual = resolve(TEXT, None, &["optimizer.schedule=cosine"]).unwrap();
+        assert_eq!((usual.optimizer.final_rate, usual.optimizer.clip), (0.1, None));
     }
 
     #[test]

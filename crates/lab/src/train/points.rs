@@ -63,6 +63,11 @@ impl<D: Device> Points<D> {
         (&self.x[self.here], &mut self.gradient[self.here])
     }
 
+    /// The current point, to be moved where it stands, and its gradient: for a method that keeps no other point.
+    pub(super) fn in_place(&mut self) -> (&mut D::Parameters, &D::Parameters) {
+        (&mut self.x[self.here], &self.gradient[self.here])
+    }
+
     /// The gradient of the current point.
     pub(super) fn gradient(&self) -> &D::Parameters {
         &self.gradient[self.here]

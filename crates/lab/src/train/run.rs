@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
-use untuned::{Needs, Observation, Setting, Step, StepRule};
+use untuned::{Needs, Observation, Setting, Step};
 use untuned_net::cpu::Cpu;
 use untuned_net::device::Device;
 use untuned_net::models::{Network, Noise, SCALARS, loss_of};
@@ -15,9 +15,14 @@ use super::config::{Config, Interval, KeepBest};
 use super::data::{Data, Description, Filled};
 use super::error::TrainError;
 use super::evaluate::evaluate;
-use super::folder::{CHECKPOINT, CONFIG, EVAL, Lines, META, Opened, SUMMARY, TRACE, pretty, write_whole};
+use super::folder::{CHECKPOINT, CONFIG, META, Opened, SUMMARY, TRACE, pretty, write_whole};
 use super::points::Points;
+use super::probe::Probe;
+use super::record::Record;
+use super::rows::{EvalRow, Split, TraceRow, finite};
 use super::shape::Shape;
+use super::sinks::Sinks;
+use super::stepper::Stepper;
 use super::summary::Summary;
 
 /// Where the rule's measurements stand after the parts of the loss.
@@ -25,9 +30,6 @@ const NORM: usize = SCALARS;
 const DISTANCE: usize = SCALARS + 1;
 const SUM: usize = SCALARS + 2;
 const READ: usize = SCALARS + 3;
-
-/// The trace reaches the system at least this often, so that others can watch it grow.
-const FLUSH_SECONDS: f64 = 1.0;
 
 /// Arrays of a checkpoint.
 const CARRY: &str = "carry";
@@ -91,6 +93,11 @@ pub enum Outcome {
         /// Why.
         reason: String,
     },
+    /// An evaluation was no better than the first when the configuration's `give_up_after` was reached.
+    GivenUp {
+        /// The step of that evaluation.
+        step: u64,
+    },
     /// It was stopped.
     Interrupted {
         /// Steps that are kept.
@@ -111,25 +118,6 @@ pub struct Ended {
     pub best_loss: Option<f64>,
 }
 
-/// A line of `trace.jsonl`.
-#[derive(Debug, Serialize)]
-struct TraceRow {
-    step: u64,
-    loss: f64,
-    objective: f64,
-    grad_norm: f64,
-    step_size: Option<f64>,
-    seconds: f64,
-}
-
-/// A line of `eval.jsonl`.
-#[derive(Debug, Serialize)]
-struct EvalRow {
-    step: u64,
-    split: &'static str,
-    loss: Option<f64>,
-}
-
 /// `meta.json`.
 #[derive(Debug, Serialize)]
 struct Meta<'a> {
@@ -145,13 +133,15 @@ struct Meta<'a> {
 }
 
 /// How a run is made, beside what decides over its numbers.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
     /// Threads that compute; nothing stands for as many as the machine has.
     pub threads: Option<usize>,
+    /// What is written beside the trace.
+    pub sinks: Sinks,
 }
 
-/// Makes a run, or goes on with it.
+/// Makes a run, or goes on with it. Sinks that the folder has go on too.
 ///
 /// # Errors
 /// When the request is wrong or the system fails. A run that diverges is not an error: it is an [`Outcome`].
@@ -160,11 +150,12 @@ pub fn train(opened: &Opened, options: &Options, watch: &mut dyn Watch) -> Resul
         watch.note(note);
     }
     if let Some(ended) = already_ended(opened)? {
+        options.sinks.open(&opened.folder, ended.summary.as_ref().map_or(0.0, |summary| summary.seconds))?;
         return Ok(ended);
     }
     // `Config` knows no device but the processor.
     let cpu = Cpu::<f32>::new(options.threads)?;
-    cpu.inside(|| train_on(&cpu, cpu.threads(), opened, watch))
+    cpu.inside(|| train_on(&cpu, cpu.threads(), opened, options.sinks, watch))
 }
 
 fn already_ended(opened: &Opened) -> Result<Option<Ended>, TrainError> {
@@ -183,6 +174,7 @@ fn train_on<D>(
     device: &D,
     threads: usize,
     opened: &Opened,
+    sinks: Sinks,
     watch: &mut dyn Watch,
 ) -> Result<Ended, TrainError>
 where
@@ -201,14 +193,13 @@ where
 
     let folder = &opened.folder;
     fs::create_dir_all(folder).map_err(TrainError::io("make the folder", folder))?;
-    let mut trace = Lines::open(folder.join(TRACE))?;
-    let mut eval = Lines::open(folder.join(EVAL))?;
+    let mut record = Record::open(folder)?;
     let state =
         State::new(config.model.name(), shape.entries(), rule, data.description.clone(), config.identity());
-    let found = find_checkpoint(folder, &state, network.as_ref(), &trace, &eval, watch)?;
-    let done = found.as_ref().map_or(0, |found| found.state.step);
-    trace.cut(found.as_ref().map_or(0, |found| found.state.trace_bytes))?;
-    eval.cut(found.as_ref().map_or(0, |found| found.state.eval_bytes))?;
+    let found = find_checkpoint(folder, &state, network.as_ref(), &record, watch)?;
+    let kept = found.as_ref().map_or(&state, |found| &found.state);
+    let (done, seconds) = (kept.step, kept.seconds);
+    record.cut(kept.trace_bytes, kept.eval_bytes)?;
     if found.is_none() {
         let meta = Meta {
             version: env!("CARGO_PKG_VERSION"),
@@ -226,8 +217,9 @@ where
         write_whole(folder, CONFIG, config.to_toml().as_bytes())?;
         write_whole(folder, META, &pretty(&meta))?;
     }
+    record.add(sinks, seconds)?;
     watch.begins(&Beginning { data: &data.description, parameters, steps: data.steps, done, threads });
-    let mut trainer = Trainer::new(device, config, data, network, state, folder, trace, eval)?;
+    let mut trainer = Trainer::new(device, config, data, network, state, folder, record)?;
     if let Some(found) = found {
         trainer.restore(found)?;
     }
@@ -239,8 +231,7 @@ fn find_checkpoint<D: Device>(
     folder: &Path,
     state: &State,
     network: &dyn Network<D>,
-    trace: &Lines,
-    eval: &Lines,
+    record: &Record,
     watch: &mut dyn Watch,
 ) -> Result<Option<Checkpoint>, TrainError> {
     let folder = folder.join(CHECKPOINT);
@@ -249,7 +240,7 @@ fn find_checkpoint<D: Device>(
         data: Some(&state.data),
         config: Some(&state.config),
         shape: Some(&state.shape),
-        lengths: Some((trace.found()?, eval.found()?)),
+        lengths: Some(record.found()?),
     };
     let (found, problems) = checkpoint::newest(&folder, &expected, |_, _| Ok(network.layout().clone()))?;
     for problem in problems {
@@ -267,6 +258,8 @@ struct Trainer<'a, D: Device> {
     data: Data,
     network: Box<dyn Network<D>>,
     points: Points<D>,
+    probe: Option<Probe<D>>,
+    stepper: Stepper<'a, D>,
     needs: Needs,
     x0_norm: f64,
     scalars: D::Scalars,
@@ -277,16 +270,13 @@ struct Trainer<'a, D: Device> {
     refused_in_row: u32,
     best_validation: Option<Vec<f32>>,
     folder: &'a Path,
-    trace: Lines,
-    eval: Lines,
+    record: Record,
     started: Instant,
     /// The time of the run's earlier parts.
     seconds_before: f64,
-    flushed: f64,
 }
 
 impl<'a, D: Device> Trainer<'a, D> {
-    #[allow(clippy::too_many_arguments)]
     fn new(
         device: &'a D,
         config: &'a Config,
@@ -294,11 +284,12 @@ impl<'a, D: Device> Trainer<'a, D> {
         network: Box<dyn Network<D>>,
         state: State,
         folder: &'a Path,
-        trace: Lines,
-        eval: Lines,
+        record: Record,
     ) -> Result<Self, TrainError> {
         let needs = state.rule.needs();
+        let probe = config.smoothness_every.map(|every| Probe::new(device, network.layout().len(), every));
         let points = Points::new(device, &network.layout().initial(config.seed), needs)?;
+        let stepper = Stepper::new(device, network.layout(), &state.rule, config.optimizer, data.steps)?;
         let mut scalars = device.scalars(READ)?;
         let mut values = [0.0; READ];
         device.square_norm(points.x(), &mut scalars, NORM);
@@ -309,6 +300,8 @@ impl<'a, D: Device> Trainer<'a, D> {
             data,
             network,
             points,
+            probe: probe.transpose()?,
+            stepper,
             needs,
             x0_norm: values[NORM].sqrt(),
             scalars,
@@ -318,11 +311,9 @@ impl<'a, D: Device> Trainer<'a, D> {
             refused_in_row: 0,
             best_validation: None,
             folder,
-            trace,
-            eval,
+            record,
             started: Instant::now(),
             seconds_before: 0.0,
-            flushed: 0.0,
         })
     }
 
@@ -339,6 +330,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             })?;
         }
         self.points.restore(self.device, &weights, state.best_objective, &extra)?;
+        self.stepper.restore(self.device, &extra)?;
         self.network.set_carry(self.device, &extra.remove(CARRY).unwrap_or_default());
         self.best_validation = extra.remove(BEST_VALIDATION);
         self.data.training.seek(state.position.clone());
@@ -356,8 +348,8 @@ impl<'a, D: Device> Trainer<'a, D> {
                 Interval::Steps(every) => step.is_multiple_of(every),
                 Interval::Epoch => self.data.training.starts_epoch(step),
             };
-            if evaluate {
-                self.evaluate_once(watch)?;
+            if evaluate && self.evaluate_once(watch)? {
+                return self.given_up();
             }
             let due = step.is_multiple_of(self.config.checkpoint_every) && (step > begun_at || step == 0);
             if due {
@@ -375,7 +367,9 @@ impl<'a, D: Device> Trainer<'a, D> {
                 Err(_) => {}
             }
         }
-        self.evaluate_once(watch)?;
+        if self.evaluate_once(watch)? {
+            return self.given_up();
+        }
         self.checkpoint()?;
         self.end(Outcome::Finished)
     }
@@ -392,6 +386,10 @@ impl<'a, D: Device> Trainer<'a, D> {
         }
         let feed = self.filled.feed();
         let noise = Noise { seed: self.config.seed, step: step as u32 };
+        let mut probe = self.probe.as_mut().filter(|probe| probe.is_due(step));
+        if let Some(probe) = &mut probe {
+            probe.before_gradient(device, self.network.as_ref())?;
+        }
         let (x, gradient) = self.points.here();
         self.network.gradient(device, feed, Some(noise), x, gradient, &mut self.scalars);
         let (x, gradient) = (self.points.x(), self.points.gradient());
@@ -414,11 +412,16 @@ impl<'a, D: Device> Trainer<'a, D> {
             grad_sum: self.needs.grad_sum.then_some(self.values[SUM]),
             dimension: self.network.layout().parameters() as u64,
         };
-        let answer = self.state.rule.step(&seen).map_err(|refusal| refusal.to_string());
-        let answer = answer.and_then(|next| {
-            let decay = next.size * self.config.optimizer.weight_decay;
-            self.points.advance(device, seen.loss, next, decay).map(|()| next)
-        });
+        if let Some(probe) = &mut probe {
+            probe.before_update(device, self.points.x(), self.points.gradient());
+        }
+        let answer = self.stepper.step(device, &mut self.state.rule, &mut self.points, &seen);
+        let smoothness = match probe {
+            Some(probe) if answer.is_ok() => {
+                probe.after_update(device, self.network.as_mut(), feed, noise, self.points.x())?
+            }
+            _ => None,
+        };
         if answer.is_ok() {
             self.refused_in_row = 0;
         } else {
@@ -432,17 +435,14 @@ impl<'a, D: Device> Trainer<'a, D> {
         let (size, seconds) = (answer.as_ref().ok().map(|next| next.size), self.seconds());
         let row = TraceRow {
             step,
-            loss: loss.plain,
-            objective: loss.objective,
-            grad_norm: seen.grad_norm,
+            loss: finite(loss.plain),
+            objective: finite(loss.objective),
+            grad_norm: finite(seen.grad_norm),
             step_size: size,
+            smoothness,
             seconds,
         };
-        self.trace.push(&row)?;
-        if seconds - self.flushed > FLUSH_SECONDS {
-            self.trace.flush()?;
-            self.flushed = seconds;
-        }
+        self.record.step(&row)?;
         watch.stepped(&Stepped { step, loss: loss.plain, size, tokens: self.filled.tokens() });
         Ok(answer)
     }
@@ -451,19 +451,18 @@ impl<'a, D: Device> Trainer<'a, D> {
         self.seconds_before + self.started.elapsed().as_secs_f64()
     }
 
-    /// Evaluates the current weights, unless that was done before.
-    fn evaluate_once(&mut self, watch: &mut dyn Watch) -> Result<(), TrainError> {
+    /// Evaluates the current weights, unless that was done before, and says whether the run is to be given up.
+    fn evaluate_once(&mut self, watch: &mut dyn Watch) -> Result<bool, TrainError> {
         let step = self.state.step;
-        if self.state.last_evaluation.is_some_and(|last| last.step == step) {
-            return Ok(());
+        if let Some(last) = self.state.last_evaluation.filter(|last| last.step == step) {
+            return Ok(self.is_hopeless(&last));
         }
         let (network, x) = (self.network.as_mut(), self.points.x());
         let (filled, scalars) = (&mut self.filled, &mut self.scalars);
         let validation = evaluate(self.device, network, x, &mut self.data.validation, filled, scalars)?;
         let test = evaluate(self.device, network, x, &mut self.data.test, filled, scalars)?;
-        self.eval.push(&EvalRow { step, split: "validation", loss: validation })?;
-        self.eval.push(&EvalRow { step, split: "test", loss: test })?;
-        self.eval.flush()?;
+        self.record.evaluation(&EvalRow { step, split: Split::Validation, loss: validation })?;
+        self.record.evaluation(&EvalRow { step, split: Split::Test, loss: test })?;
         let evaluation = Evaluation { step, validation, test };
         let best = self.state.best_evaluation.and_then(|best| best.validation);
         if validation.is_some_and(|new| best.is_none_or(|best| new < best)) {
@@ -474,7 +473,16 @@ impl<'a, D: Device> Trainer<'a, D> {
         }
         self.state.last_evaluation = Some(evaluation);
         watch.evaluated(&evaluation);
-        Ok(())
+        Ok(self.is_hopeless(&evaluation))
+    }
+
+    /// Whether an evaluation is late enough to be judged, and no better than the first.
+    fn is_hopeless(&self, evaluation: &Evaluation) -> bool {
+        let (after, first) = (self.config.give_up_after, self.record.first_evaluation());
+        let Some((after, first)) = after.zip(first) else { return false };
+        let late = evaluation.step > first.step && evaluation.step as f64 >= after * self.data.steps as f64;
+        // What is finite is better than what is not.
+        late && evaluation.validation.is_none_or(|now| first.loss.is_some_and(|first| now >= first))
     }
 
     fn weights(&self) -> Result<Vec<f32>, TrainError> {
@@ -488,14 +496,14 @@ impl<'a, D: Device> Trainer<'a, D> {
         if self.refused_in_row > 0 {
             return Ok(false);
         }
-        self.state.trace_bytes = self.trace.sync()?;
-        self.state.eval_bytes = self.eval.sync()?;
+        (self.state.trace_bytes, self.state.eval_bytes) = self.record.sync()?;
         self.state.seconds = self.seconds();
         self.state.best_objective = self.points.best_objective();
         self.state.position = self.data.training.position();
         let weights = self.weights()?;
         let mut extra = Extra::new();
         self.points.save(self.device, weights.len(), &mut extra)?;
+        self.stepper.save(self.device, weights.len(), &mut extra)?;
         if let Some(best) = &self.best_validation {
             extra.insert(BEST_VALIDATION.into(), best.clone());
         }
@@ -526,12 +534,16 @@ impl<'a, D: Device> Trainer<'a, D> {
         Ok(self.ended(Outcome::Interrupted { step }, None))
     }
 
+    fn given_up(mut self) -> Result<Ended, TrainError> {
+        self.checkpoint()?;
+        let step = self.state.step;
+        self.end(Outcome::GivenUp { step })
+    }
+
     fn end(mut self, outcome: Outcome) -> Result<Ended, TrainError> {
-        self.trace.sync()?;
-        self.eval.sync()?;
+        self.record.sync()?;
         self.state.seconds = self.seconds();
-        let refused = matches!(outcome, Outcome::Refused { .. });
-        let summary = Summary::of(self.config, &self.state, &self.folder.join(TRACE), refused)?;
+        let summary = Summary::of(self.config, &self.state, &self.folder.join(TRACE), &outcome)?;
         write_whole(self.folder, SUMMARY, &pretty(&summary))?;
         Ok(self.ended(outcome, Some(summary)))
     }

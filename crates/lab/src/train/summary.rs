@@ -1,7 +1,5 @@
 //! What came out of a run, from its trace and its evaluations.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::checkpoint::State;
 use super::config::Config;
 use super::error::TrainError;
+use super::rows::{self, TraceRow};
+use super::run::Outcome;
 
 /// `summary.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,27 +29,23 @@ pub struct Summary {
     pub best_validation_loss: Option<f64>,
     /// The test loss at the same step.
     pub best_test_loss: Option<f64>,
-    /// A loss was not finite, the mean of the last 1 % of the training losses is above the first, or refused steps ended the run.
+    /// A loss was not finite, the mean of the last 1 % of the training losses is above the first, refused steps ended the run, or
+    /// it was given up.
     pub diverged: bool,
     /// The time that it took.
     pub seconds: f64,
 }
 
-/// The part of a line of the trace that counts here.
-#[derive(Deserialize)]
-struct Line {
-    loss: Option<f64>,
-    objective: Option<f64>,
-}
-
 impl Summary {
-    /// The summary of a run whose trace is on the disk. `refused`: it was ended by refused steps.
+    /// The summary of a run whose trace is on the disk and that ended so.
     pub(super) fn of(
         config: &Config,
         state: &State,
         trace: &Path,
-        refused: bool,
+        outcome: &Outcome,
     ) -> Result<Summary, TrainError> {
+        let refused = matches!(outcome, Outcome::Refused { .. });
+        let given_up = matches!(outcome, Outcome::GivenUp { .. });
         let losses = losses(trace)?;
         let (last, best) = (state.last_evaluation.filter(|_| !refused), state.best_evaluation);
         Ok(Summary {
@@ -61,7 +57,7 @@ impl Summary {
             final_test_loss: last.and_then(|e| e.test),
             best_validation_loss: best.and_then(|e| e.validation),
             best_test_loss: best.and_then(|e| e.test),
-            diverged: refused || diverged(&losses),
+            diverged: refused || given_up || diverged(&losses),
             seconds: state.seconds,
         })
     }
@@ -69,15 +65,7 @@ impl Summary {
 
 /// The training losses; nothing for one that was not finite.
 fn losses(trace: &Path) -> Result<Vec<Option<f64>>, TrainError> {
-    let file = File::open(trace).map_err(TrainError::io("read", trace))?;
-    let mut losses = Vec::new();
-    for line in BufReader::new(file).lines() {
-        let line = line.map_err(TrainError::io("read", trace))?;
-        let line: Line = serde_json::from_str(&line)
-            .map_err(|error| TrainError::Request(format!("{}: {error}", trace.display())))?;
-        losses.push(line.objective.and(line.loss));
-    }
-    Ok(losses)
+    rows::read(trace)?.map(|row| row.map(|row: TraceRow| row.objective.and(row.loss))).collect()
 }
 
 fn diverged(losses: &[Option<f64>]) -> bool {

@@ -26,6 +26,7 @@ use crate::device::{
 use math::Real;
 use matrix::{Matrix, MatrixMut, Write};
 use std::sync::Mutex;
+use untuned::optimizers::AdamConstants;
 
 /// The processor, with a number of threads, for one caller at a time: two threads that use the same one at once may wait for each
 /// other without end.
@@ -214,6 +215,18 @@ impl<R: Real> Device for Cpu<R> {
 
     fn update(&self, to: &mut Vec<R>, from: Option<&Vec<R>>, gradient: &Vec<R>, size: f64, decay: f64) {
         vector::update(self, to, from.map(Vec::as_slice), gradient, size, decay);
+    }
+
+    fn adam(
+        &self,
+        x: &mut Vec<R>,
+        gradient: &Vec<R>,
+        m: &mut Vec<R>,
+        v: &mut Vec<R>,
+        constants: &AdamConstants,
+        decayed: &[View],
+    ) {
+        vector::adam(self, x, gradient, m, v, constants, decayed);
     }
 
     fn copy_parameters(&self, from: &Vec<R>, to: &mut Vec<R>) {

@@ -3,8 +3,10 @@
 use super::lanes::{LANES, fold};
 use super::math::{Real, dispatch};
 use super::{Cpu, lock, reserve};
+use crate::arena::View;
 use crate::device::{Dropout, Write};
 use rayon::prelude::*;
+use untuned::optimizers::AdamConstants;
 
 /// Numbers in one part of a sum: fixed, so that the order of additions does not depend on the number of threads.
 const PART: usize = 1 << 16;
@@ -112,6 +114,60 @@ pub fn update<R: Real>(
         }
     };
     cpu.pool.install(|| to.par_chunks_mut(PART).enumerate().for_each(|(index, to)| one(index, to)));
+}
+
+/// `m ← β1·m + (1 − β1)·g`, `v ← β2·v + (1 − β2)·g²`, `x ← keep·x − size·m/(root·√v + eps)`; where nothing decays, `keep` is 1.
+pub fn adam<R: Real>(
+    cpu: &Cpu<R>,
+    x: &mut [R],
+    gradient: &[R],
+    m: &mut [R],
+    v: &mut [R],
+    constants: &AdamConstants,
+    decayed: &[View],
+) {
+    let len = x.len();
+    assert!([gradient.len(), m.len(), v.len()].iter().all(|&other| other == len), "vectors of one length");
+    let one = |(index, ((x, m), v)): (usize, ((&mut [R], &mut [R]), &mut [R]))| {
+        let (start, end) = (index * PART, index * PART + x.len());
+        let mut pass = |from: usize, to: usize, keep: f64| {
+            let (g, part) = (&gradient[from..to], from - start..to - start);
+            let (x, m, v) = (&mut x[part.clone()], &mut m[part.clone()], &mut v[part]);
+            dispatch(
+                #[inline(always)]
+                || adam_part(x, g, m, v, &AdamConstants { keep, ..*constants }),
+            );
+        };
+        let mut done = start;
+        let first = decayed.partition_point(|view| view.range().end <= start);
+        for view in decayed[first..].iter().take_while(|view| view.offset < end) {
+            let (from, to) = (view.offset.max(start), view.range().end.min(end));
+            pass(done, from, 1.0);
+            pass(from, to, constants.keep);
+            done = to;
+        }
+        pass(done, end, 1.0);
+    };
+    cpu.pool.install(|| {
+        let parts = x.par_chunks_mut(PART).zip(m.par_chunks_mut(PART)).zip(v.par_chunks_mut(PART));
+        parts.enumerate().for_each(one);
+    });
+}
+
+/// The same over one part, with one `keep`.
+#[inline(always)]
+fn adam_part<R: Real>(x: &mut [R], gradient: &[R], m: &mut [R], v: &mut [R], constants: &AdamConstants) {
+    let AdamConstants { gradient_scale, beta1, beta2, keep, size, root, eps } = *constants;
+    let (scale, keep, size) = (R::from_f64(gradient_scale), R::from_f64(keep), R::from_f64(size));
+    let (root, eps) = (R::from_f64(root), R::from_f64(eps));
+    let (old_m, new_m) = (R::from_f64(beta1), R::from_f64(1.0 - beta1));
+    let (old_v, new_v) = (R::from_f64(beta2), R::from_f64(1.0 - beta2));
+    for (((x, &g), m), v) in x.iter_mut().zip(gradient).zip(m).zip(v) {
+        let g = scale * g;
+        *m = old_m * *m + new_m * g;
+        *v = old_v * *v + new_v * g * g;
+        *x = keep * *x - size * *m / (root * Real::sqrt(*v) + eps);
+    }
 }
 
 pub fn copy<R: Real>(cpu: &Cpu<R>, from: &[R], to: &mut [R]) {

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::optimizers::OPTIMIZERS;
 use crate::problem::Problem;
 use crate::rule::{Needs, Observation, Refusal, Step, StepRule};
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -69,7 +70,7 @@ macro_rules! rules {
         pub const RULES: &[&Entry] = &[$(&<$name as Named>::ENTRY,)*];
 
         impl Rule {
-            fn from_spec(spec: &Spec, setting: &Setting) -> Result<Rule, SpecError> {
+            pub(crate) fn from_spec(spec: &Spec, setting: &Setting) -> Result<Rule, SpecError> {
                 $(if spec.name() == <$name as Named>::ENTRY.name {
                     return Ok(Rule::$name($name::from_spec(spec, setting)?));
                 })*
@@ -134,6 +135,12 @@ impl FromStr for RuleSpec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<RuleSpec, SpecError> {
+        let name = text.split(':').next().unwrap_or(text).trim();
+        if let Some(optimizer) = OPTIMIZERS.iter().find(|entry| entry.name == name) {
+            let why = "it keeps vectors beside the parameters and is no scalar rule; train a network with it, with \
+                `untuned train`, or take a rule such as `inexact-polyak`";
+            return Err(SpecError::Unfit { owner: optimizer.name, why: why.to_string() });
+        }
         Spec::parse(text, "rule", RULES).map(RuleSpec)
     }
 }
