@@ -18,6 +18,8 @@ Examples:
   untuned reproduce                                         the paper's experiments, with a report
   untuned minimize quartic:l1=1000 --rule inexact-polyak --steps 10000
   untuned train experiments/gpt.toml                        a small GPT on the generated corpus
+  untuned sweep experiments/gpt-sweep.toml                  every method, a grid, three seeds
+  untuned report untuned-runs --live                        a page that follows the runs
   untuned sample untuned-runs/gpt-quick-inexact-polyak-s1   text from it
   untuned rules                                             every rule with its formula
   untuned data                                              the data files, and which of them are here
@@ -36,6 +38,7 @@ pub enum Command {
     Reproduce(Reproduce),
     Minimize(Minimize),
     Train(Train),
+    Sweep(Sweep),
     Sample(Sample),
     Report(Report),
     /// List the rules: formula, parameters with defaults, reference
@@ -51,10 +54,13 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  untuned reproduce                              everything, into untuned-results/
+  untuned reproduce                              everything, small, into untuned-results/: three minutes on two cores
   untuned reproduce synthetic --out results      Section 6.1, into a folder of your choice
+  untuned reproduce gpt --scale paper --data tinyshakespeare.txt --out gpt
+  untuned reproduce gpt --scale paper --data tinyshakespeare.txt --out gpt --resume
 
-Everything is written as JSON and CSV too; `untuned report DIR` makes figures and page again from it.")]
+Everything is written as JSON and CSV too; `untuned report DIR` makes figures and page again from it.
+The networks' experiments are sweeps: their files and their runs are in the folder.")]
 pub struct Reproduce {
     /// The experiments; all of them when none is named
     #[arg(value_name = "EXPERIMENT")]
@@ -62,21 +68,58 @@ pub struct Reproduce {
     /// How large: `quick` for a CPU in minutes, `paper` for the paper's size (the synthetic experiment is always full size)
     #[arg(long, default_value = "quick")]
     pub scale: Scale,
-    /// Where to compute
-    #[arg(long, default_value = "cpu")]
-    pub device: Device,
-    /// The folder for the results, new or empty [default: untuned-results, replacing an earlier run's]
+    /// The folder for the results, new or empty [default: untuned-results, replacing earlier quick ones]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Go on with the results in the folder: runs that have ended are not made again
+    #[arg(long)]
+    pub resume: bool,
+    #[command(flatten)]
+    pub shared: Shared,
     /// Print the claims as one JSON value
     #[arg(long)]
     pub json: bool,
+}
+
+/// How trials are made.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Shared {
+    /// Trials side by side, each a process [default: as many as there are cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+    /// Threads of each trial [default: the cores divided by the workers]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Where to compute: cpu or auto
+    #[arg(long, value_name = "D")]
+    pub device: Option<String>,
+    /// A text file or a folder with data [default: $UNTUNED_DATA, else the generated corpus]
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// Override any key of the experiment in every trial, like batch=16; can be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Write trace.csv and eval.csv of every trial too
+    #[arg(long)]
+    pub csv: bool,
+    /// Write events for TensorBoard of every trial too
+    #[arg(long)]
+    pub tensorboard: bool,
+    /// Keep the weights of trials that have ended; else their traces and summaries stay
+    #[arg(long)]
+    pub keep_weights: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Experiment {
     /// Section 6.1: the convex function on which everything is known
     Synthetic,
+    /// Section 6.2: AWD-LSTM on words
+    Lstm,
+    /// Section 6.2: Nano-GPT on characters
+    Gpt,
+    /// Section 6.2: T5 on documents with gaps
+    T5,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -184,6 +227,40 @@ pub struct Train {
     pub threads: Option<u16>,
 }
 
+/// Train with a grid of parameters, several seeds and several methods, side by side
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  untuned sweep experiments/gpt-sweep.toml                        into untuned-runs/gpt-sweep-quick
+  untuned sweep experiments/gpt-sweep.toml --list                 every trial with its index
+  untuned sweep experiments/gpt-sweep.toml --index 7 --out s      one trial, for a scheduler
+  sbatch --array=0-1070 --wrap 'untuned sweep experiments/gpt-sweep.toml --scale paper --out s --index $SLURM_ARRAY_TASK_ID'
+
+The same command again goes on: trials that have ended are skipped, one that was killed resumes to the same bits, one that failed
+is tried again. `untuned report DIR` makes figures and a page, also while it runs; `--live` follows it.")]
+pub struct Sweep {
+    /// The sweep, like experiments/gpt-sweep.toml
+    #[arg(value_name = "SWEEP.toml")]
+    pub sweep: PathBuf,
+    /// Which table [scale.NAME] of the sweep and its experiment to take [default: quick]
+    #[arg(long, value_name = "NAME")]
+    pub scale: Option<String>,
+    /// Make this trial only, in this process
+    #[arg(long, value_name = "K")]
+    pub index: Option<usize>,
+    /// Print the trials instead of making them
+    #[arg(long)]
+    pub list: bool,
+    /// The sweep's folder [default: untuned-runs/NAME-SCALE]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub shared: Shared,
+    /// Stop when standard input ends.
+    #[arg(long, hide = true)]
+    pub worker: bool,
+}
+
 /// Write text with a trained network
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -213,18 +290,26 @@ pub struct Sample {
     pub threads: Option<u16>,
 }
 
-/// Make the figures and the page again from what `reproduce` wrote
+/// Make figures, tables and a page from what `reproduce`, `sweep` and `train` wrote
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Example:
-  untuned report untuned-results --out report.html")]
+Examples:
+  untuned report untuned-results                          into untuned-results/report.html
+  untuned report runs/a runs/b --out both.html            runs side by side
+  untuned report untuned-runs --live                      a page on this machine that follows runs as they go")]
 pub struct Report {
-    /// Folders that `untuned reproduce` wrote
+    /// Folders that `untuned reproduce`, `sweep` or `train` wrote; runs are found at any depth
     #[arg(value_name = "DIR", required = true)]
     pub folders: Vec<PathBuf>,
-    /// Where the page goes, for one DIR [default: DIR/report.html]
+    /// Where the page goes; figures and tables go beside it [default, for one DIR: DIR/report.html]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Serve the page on loopback instead, and bring it up to date while runs go on; Ctrl-C ends it
+    #[arg(long)]
+    pub live: bool,
+    /// The port of the live page [default: any free one]
+    #[arg(long, value_name = "P", requires = "live")]
+    pub port: Option<u16>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -15,6 +15,11 @@ pub fn install() {
     let _ = ctrlc::set_handler(handler);
 }
 
+/// Asks to stop, as Ctrl-C does.
+pub fn ask() {
+    ASKED.store(true, Ordering::Relaxed);
+}
+
 /// Whether the user asked to stop.
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)

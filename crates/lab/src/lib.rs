@@ -2,8 +2,10 @@
 
 pub mod bench;
 pub mod claims;
+pub mod compare;
 pub mod figure;
 pub mod live;
+pub mod networks;
 pub mod report;
 pub mod runs;
 pub mod sweep;

@@ -719,15 +719,16 @@ mod tests {
     fn pages_are_not_made_faster_than_the_pace() {
         let source = Changing::new(Ok(PAGE));
         let pace = Pace { page: Duration::from_millis(300), ..FAST };
+        let start = Instant::now();
         with_server(pace, &source, |_| {
-            let start = Instant::now();
             while start.elapsed() < Duration::from_millis(1000) {
                 source.change(PAGE);
                 thread::sleep(Duration::from_millis(10));
             }
         });
-        let made = source.made.load(Ordering::SeqCst);
-        assert!((2..=4).contains(&made), "{made} pages in a second");
+        let made = u128::from(source.made.load(Ordering::SeqCst));
+        let most = 1 + start.elapsed().as_millis() / pace.page.as_millis();
+        assert!(made >= 2 && made <= most, "{made} pages, at most {most}");
     }
 
     #[test]
@@ -751,12 +752,12 @@ mod tests {
     #[test]
     fn a_quiet_stream_has_signs_of_life() {
         with_server(FAST, &Changing::new(Ok(PAGE)), |port| {
+            let start = Instant::now();
             let mut events = Events::open(port);
             events.version();
-            let start = Instant::now();
             assert_eq!(events.line(), ": alive");
             assert_eq!(events.line(), ": alive");
-            assert!(start.elapsed() >= 2 * FAST.alive - TICK, "{:?}", start.elapsed());
+            assert!(start.elapsed() >= 2 * FAST.alive, "{:?}", start.elapsed());
         });
     }
 
@@ -767,7 +768,7 @@ mod tests {
             let mut slow = connect(port);
             let request = format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\nX: {}", "x".repeat(1000));
             for byte in request.bytes() {
-                if slow.write_all(&[byte]).is_err() || start.elapsed() > 2 * FAST.request {
+                if slow.write_all(&[byte]).is_err() || start.elapsed() > FAST.request + 2 * TICK {
                     break;
                 }
                 assert_eq!(status(&get(port, "/favicon.ico")), "204");
@@ -820,7 +821,7 @@ mod tests {
             let mut bytes = Vec::new();
             let _ = stalled.read_to_end(&mut bytes);
             assert!(bytes.len() < large.len(), "{}", bytes.len());
-            assert!(get(port, "/").len() > large.len());
+            assert_eq!(status(&get(port, "/favicon.ico")), "204");
         });
     }
 
@@ -841,7 +842,7 @@ mod tests {
                 stream.write_all(said.as_bytes()).unwrap();
                 streams.push(stream);
             }
-            thread::sleep(3 * TICK);
+            thread::sleep(Duration::from_millis(300));
         });
         assert!(took < Duration::from_millis(500), "{took:?}");
         let mut rest = String::new();

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use serde::Deserialize;
 
-use crate::sweep::{self, State};
-use crate::train::folder::{CHECKPOINT, CONFIG, META};
+use crate::sweep::{self, FAILURE, State};
+use crate::synthetic::RESULTS_FILE;
+use crate::train::folder::{CONFIG, EVAL, META, SUMMARY, TRACE};
 use crate::train::{Config, Summary};
 
 /// A run's folder, read.
@@ -14,6 +16,8 @@ use crate::train::{Config, Summary};
 pub struct Run {
     /// The folder.
     pub folder: PathBuf,
+    /// What tables call it: the folder, as seen from the one that was searched.
+    pub name: String,
     /// What it was to do.
     pub config: Config,
     /// What is known since it began; nothing where it failed before.
@@ -58,6 +62,12 @@ pub enum Standing {
 }
 
 impl Run {
+    /// Names it as seen from a folder.
+    pub fn name_in(&mut self, folder: &Path) {
+        let inner = self.folder.strip_prefix(folder).unwrap_or(&self.folder);
+        self.name = if inner.as_os_str().is_empty() { ".".into() } else { inner.display().to_string() };
+    }
+
     /// What came out, where it ended.
     pub fn summary(&self) -> Option<&Summary> {
         match &self.standing {
@@ -104,15 +114,8 @@ fn search(folder: &Path, deeper: usize, found: &mut Found) {
         }
         return;
     }
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    let mut inner: Vec<PathBuf> = entries
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()) && entry.file_name() != CHECKPOINT)
-        .map(|entry| entry.path())
-        .collect();
-    inner.sort();
     if deeper > 0 {
-        inner.iter().for_each(|folder| search(folder, deeper - 1, found));
+        inner(folder).iter().for_each(|folder| search(folder, deeper - 1, found));
     }
 }
 
@@ -130,5 +133,39 @@ fn read(folder: &Path) -> Result<Run, String> {
         State::Failed(failure) => Standing::Failed(failure.error),
         State::Waiting | State::Begun => Standing::Unfinished,
     };
-    Ok(Run { folder: folder.into(), config, meta, standing })
+    Ok(Run { folder: folder.into(), name: folder.display().to_string(), config, meta, standing })
+}
+
+/// A number that changes when a run below the folder begins, goes on or ends.
+pub fn stamp(folder: &Path) -> u64 {
+    let mut all = 0;
+    stamp_into(folder, DEEPEST, &mut all);
+    all
+}
+
+fn stamp_into(folder: &Path, deeper: usize, all: &mut u64) {
+    let is_run = folder.join(CONFIG).is_file();
+    let names: &[&str] = if is_run { &[CONFIG, TRACE, EVAL, SUMMARY, FAILURE] } else { &[RESULTS_FILE] };
+    for name in names {
+        if let Ok(found) = fs::metadata(folder.join(name)) {
+            let changed = found.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            let changed = changed.map_or(0, |since| since.as_nanos() as u64);
+            // A multiplication by an odd number mixes; the order of the folders counts.
+            *all = (*all ^ changed ^ found.len().rotate_left(32))
+                .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+                .rotate_left(5);
+        }
+    }
+    if !is_run && deeper > 0 {
+        inner(folder).iter().for_each(|folder| stamp_into(folder, deeper - 1, all));
+    }
+}
+
+/// The folders in a folder, by name.
+fn inner(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut inner: Vec<PathBuf> = folders.map(|entry| entry.path()).collect();
+    inner.sort();
+    inner
 }

@@ -1,7 +1,7 @@
 //! Figures from the outside: what comes out of awkward data is valid, honest and of the promised size.
 
 use resvg::usvg::roxmltree::{Document, Node};
-use untuned_lab::figure::{Axis, Figure, Legend, Marks, Panel, Series, Style, font_face_css};
+use untuned_lab::figure::{Axis, Cell, Figure, HeatMap, Legend, Marks, Panel, Series, Style, font_face_css};
 
 fn series(nth: usize, ys: &[f64]) -> Series {
     let points: Vec<(f64, f64)> = ys.iter().enumerate().map(|(i, &y)| (i as f64, y)).collect();
@@ -205,4 +205,138 @@ fn the_page_gets_both_weights() {
     let css = font_face_css();
     assert_eq!(css.matches("@font-face").count(), 2);
     assert!(css.contains("font-weight:600") && css.len() < 135_000, "{}", css.len());
+}
+
+fn cloud(count: u32) -> Series {
+    let points: Vec<(f64, f64)> =
+        (0..count).map(|i| ((f64::from(i) * 0.7).sin(), (f64::from(i) * 0.31).cos())).collect();
+    Series::new("cloud", Style::nth(0), points).scatter()
+}
+
+#[test]
+fn a_scatter_has_points_and_no_line() {
+    let axes = || Panel::new(Axis::linear("x"), Axis::linear("y"));
+    let svg = Figure::new([axes().series(cloud(100_000))]).svg();
+    let doc = Document::parse(&svg).unwrap();
+    assert!(with_class(&doc, "line").is_empty());
+    let circles = doc.descendants().filter(|n| n.has_tag_name("circle")).count();
+    assert!((300..1100).contains(&circles), "{circles}");
+    assert!(svg.len() < 90_000, "{} bytes", svg.len());
+    assert!(svg.contains("one point for all that share its place"));
+
+    let few = Figure::new([axes().series(cloud(5))]).svg();
+    assert!(!few.contains("one point for all"));
+    let doc = Document::parse(&few).unwrap();
+    assert!(with_class(&doc, "line").is_empty() && with_class(&doc, "dots").is_empty());
+    assert_eq!(with_class(&doc, "marks").len(), 2, "in the plot and in the legend");
+
+    let cut = Panel::new(Axis::linear("x"), Axis::linear("y").range(-0.5, 2.0)).series(cloud(100));
+    assert!(Figure::new([cut]).svg().contains("leaves the plot"), "points outside the range are said");
+}
+
+#[test]
+fn a_level_spans_the_panel_and_does_not_move_its_range() {
+    let panel = Panel::new(Axis::log("lr"), Axis::linear("loss"))
+        .series(Series::new("s", Style::nth(0), [(1e-3, 3.0), (1.0, 2.0)]))
+        .series(Series::level("constant", Style::nth(1), 2.5).band([(2.4, 2.6)]));
+    let svg = Figure::new([panel]).svg();
+    let doc = Document::parse(&svg).unwrap();
+    let level = with_class(&doc, "series")[1];
+    assert_eq!((level.attribute("data-shape"), level.attribute("data-hidden")), (Some("level"), None));
+    let attribute =
+        |name: &str| with_class(&doc, "panel")[0].attribute(name).unwrap().parse::<f64>().unwrap();
+    assert!(attribute("data-x0") > 5e-4 && attribute("data-x1") < 2.0);
+    let line =
+        level.children().find(|n| n.attribute("class") == Some("line")).unwrap().attribute("d").unwrap();
+    let xs: Vec<f64> = line.split(['M', 'L']).filter_map(|p| p.split(',').next()?.parse().ok()).collect();
+    assert!((xs[0] - attribute("data-left")).abs() < 0.02);
+    assert!((xs[xs.len() - 1] - attribute("data-left") - attribute("data-width")).abs() < 0.02);
+    assert!(level.children().any(|n| n.attribute("class") == Some("band")));
+}
+
+#[test]
+fn a_heat_map_prints_its_values_and_explains_only_the_signs_that_occur() {
+    let map = |cells: Vec<Cell>| HeatMap {
+        rows: vec!["0.1".into(), "0.01".into()],
+        columns: vec!["1".into(), "∞".into()],
+        cells,
+        value: Axis::linear("test loss").range(1.0, 5.0),
+    };
+    let figure = |cells| Figure::new([Panel::heat("threshold", "learning rate", map(cells)).title("LSTM")]);
+    let all = figure(vec![Cell::value(1.5).selected(true), Cell::value(7.0), Cell::diverged().paper(true)]);
+    let svg = all.svg();
+    let doc = Document::parse(&svg).unwrap();
+    let cells: Vec<_> = with_class(&doc, "cell")
+        .iter()
+        .map(|c| ["data-row", "data-column", "data-value"].map(|name| c.attribute(name).unwrap()))
+        .collect();
+    let wanted = [
+        ["0.1", "1", "1.5000"],
+        ["0.1", "∞", "7.0000, above the scale"],
+        ["0.01", "1", "diverged"],
+        ["0.01", "∞", "not run"],
+    ];
+    assert_eq!(cells, wanted);
+    let texts: Vec<&str> = with_class(&doc, "cell")
+        .iter()
+        .filter_map(|c| c.descendants().find_map(|n| if n.has_tag_name("text") { n.text() } else { None }))
+        .collect();
+    assert_eq!(texts, ["1.50", "▲7.00", "✗", "–"]);
+    for word in
+        ["above the scale", "diverged", "not run", "selected", "the paper's choice", "test loss, low to high"]
+    {
+        assert!(svg.contains(&format!(">{word}<")), "{word}");
+    }
+    let calm = figure(vec![Cell::value(2.0); 4]).svg();
+    for word in ["above the scale", "diverged", "not run", "selected", "the paper's choice"] {
+        assert!(!calm.contains(word), "{word}");
+    }
+    // The lower value is the darker one, in the file too.
+    let fill = |cell: &Node| {
+        cell.descendants().find(|n| n.has_tag_name("rect")).unwrap().attribute("fill").unwrap()[1..3]
+            .to_string()
+    };
+    let cells = with_class(&doc, "cell");
+    assert!(fill(&cells[0]) < fill(&cells[1]));
+    assert!(all.svg_outlined().unwrap().contains(&format!("#{}", fill(&cells[0]))));
+    all.png(1.0).unwrap();
+    for empty in [map(Vec::new()), HeatMap { rows: Vec::new(), columns: Vec::new(), ..map(Vec::new()) }] {
+        Figure::new([Panel::heat("", "", empty)]).png(1.0).unwrap();
+    }
+}
+
+#[test]
+fn heat_maps_get_the_room_that_their_numbers_need() {
+    let panel = |columns: usize| {
+        let names = (0..columns).map(|c| c.to_string()).collect();
+        let map =
+            HeatMap { rows: vec!["r".into()], columns: names, cells: Vec::new(), value: Axis::linear("") };
+        Panel::heat("c", "r", map)
+    };
+    let rows = |columns: usize| Figure::new((0..3).map(|_| panel(columns))).columns;
+    assert_eq!([3, 8, 11, 40].map(rows), [3, 2, 1, 1]);
+}
+
+#[test]
+fn labelled_points_have_their_names_beside_them() {
+    let panel = Panel::new(Axis::linear("cost"), Axis::linear("loss"))
+        .series(Series::method("gd", [(1.0, 3.0)]).scatter().labelled())
+        .series(Series::method("dog", [(1.0, 3.1)]).scatter().labelled());
+    let svg = Figure::new([panel]).legend(Legend::None).svg();
+    let doc = Document::parse(&svg).unwrap();
+    for (series, name) in with_class(&doc, "series").iter().zip(["SGD", "DoG"]) {
+        let label = series.children().find(|n| n.has_tag_name("text")).unwrap();
+        assert_eq!((label.text(), series.attribute("data-method")), (Some(name), Some(name)));
+    }
+}
+
+#[test]
+fn the_other_scale_needs_positive_values() {
+    let of = |ys: &[f64]| Figure::new([log_panel().series(series(0, ys))]).other_scale();
+    let other = of(&[3.0, f64::INFINITY, 1.0]).unwrap();
+    assert_eq!(other.panels[0].y, Axis::linear("f(x) − f*"));
+    assert_eq!(other.other_scale().unwrap().panels[0].y, Axis::log("f(x) − f*"));
+    assert!(of(&[3.0, f64::NAN, 1.0]).is_some());
+    assert_eq!(of(&[3.0, 0.0]), None);
+    assert_eq!(of(&[]), None);
 }

@@ -7,17 +7,20 @@ mod bench;
 mod data;
 mod list;
 mod minimize;
+mod report;
 mod reproduce;
 mod sample;
+mod sweep;
 mod train;
 
 /// Runs a command.
 pub fn run(command: Command) -> Result<(), End> {
     match command {
-        Command::Reproduce(args) => reproduce::reproduce(&args),
-        Command::Report(args) => reproduce::report(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Minimize(args) => minimize::run(&args),
         Command::Train(args) => train::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Sample(args) => sample::run(&args),
         Command::Rules(args) => list::rules(&args),
         Command::Problems(args) => list::problems(&args),

@@ -20,12 +20,20 @@ use crate::{interrupt, output};
 const REFRESH: Duration = Duration::from_millis(100);
 
 pub fn run(args: &Train) -> Result<(), End> {
-    let overrides = overrides(args)?;
+    let typed = Typed {
+        rule: args.rule.as_deref(),
+        steps: args.steps,
+        seed: args.seed,
+        device: args.device.as_deref(),
+        data: args.data.as_deref(),
+        set: &args.set,
+    };
+    let overrides = typed.overrides(args.scale.clone())?;
     let opened = folder::open(&args.experiment, &overrides, args.out.as_deref(), args.resume);
     let opened = opened.map_err(End::train)?;
     let mut progress = Progress::new();
     let ended = train(&opened, &options(args), &mut progress);
-    progress.bar.finish_and_clear();
+    progress.finish();
     let ended = ended.map_err(|error| failed(error, &opened.folder))?;
     report(args, &opened.folder, &ended)
 }
@@ -35,27 +43,41 @@ fn options(args: &Train) -> Options {
     Options { threads: args.threads.map(usize::from), sinks }
 }
 
-fn overrides(args: &Train) -> Result<Overrides, End> {
-    let data = std::env::var("UNTUNED_DATA").ok().filter(|data| !data.is_empty());
-    let mut overrides = Overrides { scale: args.scale.clone(), default_data: data, ..Overrides::default() };
-    for text in &args.set {
-        overrides.set(text).map_err(End::request)?;
+/// What was typed beside a file's name and its scale.
+#[derive(Default)]
+pub struct Typed<'a> {
+    pub rule: Option<&'a str>,
+    pub steps: Option<u64>,
+    pub seed: Option<u64>,
+    pub device: Option<&'a str>,
+    pub data: Option<&'a Path>,
+    pub set: &'a [String],
+}
+
+impl Typed<'_> {
+    /// As overrides of a file; data that was not named is where `UNTUNED_DATA` says.
+    pub fn overrides(&self, scale: Option<String>) -> Result<Overrides, End> {
+        let data = std::env::var("UNTUNED_DATA").ok().filter(|data| !data.is_empty());
+        let mut overrides = Overrides { scale, default_data: data, ..Overrides::default() };
+        for text in self.set {
+            overrides.set(text).map_err(End::request)?;
+        }
+        let whole = |key: &str, value: u64| match i64::try_from(value) {
+            Ok(value) => Ok(Value::Integer(value)),
+            Err(_) => Err(End::Request(anyhow::anyhow!("--{key} {value}: give at most {}", i64::MAX))),
+        };
+        let text = |value: &str| Value::String(value.into());
+        let typed = [
+            ("rule", self.rule.map(text)),
+            ("steps", self.steps.map(|steps| whole("steps", steps)).transpose()?),
+            ("seed", self.seed.map(|seed| whole("seed", seed)).transpose()?),
+            ("device", self.device.map(text)),
+            ("data", self.data.map(|data| text(&data.to_string_lossy()))),
+        ];
+        let typed = typed.into_iter().filter_map(|(key, value)| Some((key.to_string(), value?)));
+        overrides.values.extend(typed);
+        Ok(overrides)
     }
-    let whole = |key: &str, value: u64| match i64::try_from(value) {
-        Ok(value) => Ok(Value::Integer(value)),
-        Err(_) => Err(End::Request(anyhow::anyhow!("--{key} {value}: give at most {}", i64::MAX))),
-    };
-    let text = |value: &str| Value::String(value.into());
-    let typed = [
-        ("rule", args.rule.as_deref().map(text)),
-        ("steps", args.steps.map(|steps| whole("steps", steps)).transpose()?),
-        ("seed", args.seed.map(|seed| whole("seed", seed)).transpose()?),
-        ("device", args.device.as_deref().map(text)),
-        ("data", args.data.as_ref().map(|data| text(&data.to_string_lossy()))),
-    ];
-    let typed = typed.into_iter().filter_map(|(key, value)| Some((key.to_string(), value?)));
-    overrides.values.extend(typed);
-    Ok(overrides)
 }
 
 /// An error in the middle of a run leaves its last checkpoint.
@@ -102,7 +124,8 @@ fn report(args: &Train, folder: &Path, ended: &Ended) -> Result<(), End> {
     }
 }
 
-fn words(summary: &Summary, ended: &Ended, folder: &Path) -> String {
+/// What came out of a run.
+pub fn words(summary: &Summary, ended: &Ended, folder: &Path) -> String {
     let missing = if summary.steps == 0 || summary.diverged { "none" } else { "not finite" };
     let shown = |loss: Option<f64>| loss.map_or(missing.to_string(), |loss| format!("{loss:.4}"));
     let Summary { rule, steps, seed, seconds, .. } = summary;
@@ -131,7 +154,7 @@ fn words(summary: &Summary, ended: &Ended, folder: &Path) -> String {
 }
 
 /// A bar on a terminal, a line per evaluation elsewhere.
-struct Progress {
+pub struct Progress {
     bar: ProgressBar,
     seen: bool,
     steps: u64,
@@ -143,10 +166,15 @@ struct Progress {
 }
 
 impl Progress {
-    fn new() -> Progress {
+    pub fn new() -> Progress {
         let now = Instant::now();
         let (seen, bar) = (output::progress_is_seen(), ProgressBar::hidden());
         Progress { bar, seen, steps: 0, done: 0, began: now, refreshed: now, tokens: 0, last: None }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
     }
 
     /// Loss, step size, speed and the time left.

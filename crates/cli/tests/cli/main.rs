@@ -5,6 +5,7 @@ mod data;
 mod minimize;
 mod reproduce;
 mod rules;
+mod sweep;
 mod train;
 
 use std::process::{Command, Output};

@@ -94,13 +94,18 @@ fn the_main_job_writes_everything_and_the_report_can_be_made_again() {
 #[test]
 fn without_a_folder_it_writes_beside_you_and_replaces_only_its_own() {
     let folder = tempfile::tempdir().expect("a folder");
-    let reproduce =
-        || program().arg("reproduce").current_dir(folder.path()).output().expect("the program starts");
+    let reproduce = || {
+        program()
+            .args(["reproduce", "synthetic"])
+            .current_dir(folder.path())
+            .output()
+            .expect("the program starts")
+    };
     let output = reproduce();
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let summary = String::from_utf8(output.stdout).expect("UTF-8");
     assert!(summary.contains("15.") && summary.trim_end().ends_with("report.html"), "{summary}");
     assert_eq!(reproduce().status.code(), Some(0), "an earlier run's results are replaced");
-    fs::remove_file(folder.path().join("untuned-results/synthetic/synthetic.json")).expect("removable");
+    fs::write(folder.path().join("untuned-results/thesis.txt"), "mine").expect("writable");
     assert_eq!(reproduce().status.code(), Some(2), "a folder that is not ours is left alone");
 }

@@ -56,7 +56,7 @@ fn every_listed_rule_and_problem_runs() {
 
 #[test]
 fn an_optimizer_is_no_rule_for_a_problem() {
-    for arguments in ["minimize quartic --rule adamw --steps 3", "bench rule --rule adamw:lr=0.1"] {
+    for arguments in ["minimize quartic --rule adamw --steps 3", "bench rule adamw:lr=0.1"] {
         let output = untuned(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}");
         let error = crate::errors(&output);

@@ -1,6 +1,7 @@
 //! SVG text, SVG with outlines, PNG.
 
 use super::{Figure, svg, text};
+use rayon::prelude::*;
 use resvg::{tiny_skia, usvg};
 
 /// Most pixels on one side of a PNG.
@@ -27,6 +28,25 @@ pub enum FigureError {
     /// The encoder failed.
     #[error("the PNG could not be encoded: {0}")]
     Png(String),
+}
+
+/// 288 pixels per inch: a figure of 7 inches is 2016 pixels wide.
+const PNG_SCALE: f32 = 3.0;
+
+/// Figures as files, SVG and PNG: name and content. Letters are outlines, so they look the same everywhere.
+///
+/// # Errors
+/// When a figure cannot be rendered, which would be a mistake of ours.
+pub fn files<'a>(
+    figures: impl IntoIterator<Item = (&'a str, &'a Figure)>,
+) -> Result<Vec<(String, Vec<u8>)>, FigureError> {
+    let figures: Vec<(&str, &Figure)> = figures.into_iter().collect();
+    let draw = |(name, figure): &(&str, &Figure)| {
+        let (svg, png) = rayon::join(|| figure.svg_outlined(), || figure.png(PNG_SCALE));
+        Ok([(format!("{name}.svg"), svg?.into_bytes()), (format!("{name}.png"), png?)])
+    };
+    let drawn: Result<Vec<_>, FigureError> = figures.par_iter().map(draw).collect();
+    Ok(drawn?.into_iter().flatten().collect())
 }
 
 impl Figure {

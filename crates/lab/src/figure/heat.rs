@@ -175,7 +175,8 @@ fn short(value: f64, digits: usize) -> String {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let short = match exponent {
-        -2..=3 => format!("{value:.*}", (digits as i32 - 1 - exponent).max(0) as usize),
+        -2..=2 => format!("{value:.*}", (digits as i32 - 1 - exponent).max(0) as usize),
+        3 if digits > 1 => format!("{value:.*}", digits.saturating_sub(4)),
         _ if mantissa.contains('.') => {
             format!("{}e{exponent}", mantissa.trim_end_matches('0').trim_end_matches('.'))
         }
@@ -225,6 +226,8 @@ mod tests {
     fn numbers_lose_digits_before_they_leave_the_cell() {
         let text = |room| look(Cell::value(2.3456), SPAN, 10.0, room).text;
         assert_eq!([40.0, 18.0, 8.0, 1.0].map(text), ["2.35", "2.3", "2", ""]);
+        assert_eq!([5512.0, 9.96, 0.05].map(|v| short(v, 1)), ["6e3", "10", "0.05"]);
+        assert_eq!(short(5512.34, 5), "5512.3");
         assert_eq!(
             [1e-8, 4.4e-16, 123.4, 1e5, 0.0].map(|v| short(v, 2)),
             ["1e−8", "4.4e−16", "123", "1e5", "0"]

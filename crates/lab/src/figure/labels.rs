@@ -14,28 +14,28 @@ pub(super) struct Label {
 /// From the centre of a point to its label.
 const AWAY: f64 = 7.0;
 
-/// Places a label beside each point, in order: in the first of eight places around the point that is free and inside the
-/// area, or the one that covers least.
+/// Places a label beside each point, in order: in the first of eight places around the point that is free, or the one that
+/// covers least. A place that crosses the frame is moved inside.
 pub(super) fn place(points: &[((f64, f64), &str)], area: &Area, size: f64) -> Vec<Label> {
-    let marks: Vec<Area> = points.iter().map(|(p, _)| around(*p)).collect();
-    let mut taken: Vec<Area> = Vec::new();
+    let mut taken: Vec<Area> = points.iter().map(|(point, _)| around(*point)).collect();
     let mut labels = Vec::new();
-    for (i, &(point, text)) in points.iter().enumerate() {
-        let (w, h) = (width(text, size, Weight::Regular), size);
-        let others = marks.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, mark)| mark);
-        let obstacles: Vec<&Area> = others.chain(&taken).collect();
-        let cost = |at: &Area| {
-            let covered: f64 = obstacles.iter().map(|o| common(at, o)).sum();
-            // Outside the frame is worse than on top of something.
-            covered + 10.0 * (w * h - common(at, area))
+    for &(point, text) in points {
+        let covered = |at: &Area| taken.iter().map(|other| common(at, other)).sum::<f64>();
+        let places = places(point, width(text, size, Weight::Regular), size).map(|at| inside(at, area));
+        let Some(best) = places.into_iter().min_by(|a, b| covered(a).total_cmp(&covered(b))) else {
+            continue;
         };
-        let free = |a: &Area, b: &Area| cost(a).total_cmp(&cost(b));
-        let places = places(point, w, h);
-        let Some(best) = places.into_iter().min_by(free) else { continue };
-        labels.push(Label { text: text.into(), left: best.left, baseline: best.top + 0.82 * h });
+        labels.push(Label { text: text.into(), left: best.left, baseline: best.top + 0.82 * size });
         taken.push(best);
     }
     labels
+}
+
+/// The rectangle, moved as little as brings it inside; one that is too large begins at the area's left and top.
+fn inside(at: Area, area: &Area) -> Area {
+    let left = at.left.min(area.right() - at.width).max(area.left);
+    let top = at.top.min(area.bottom() - at.height).max(area.top);
+    Area { left, top, ..at }
 }
 
 /// Right, left, above, below, then the corners.

@@ -34,6 +34,11 @@ pub fn method_style(key: &str) -> Style {
     Style::nth(known.unwrap_or(METHODS.len() + (hash % METHODS.len() as u64) as usize))
 }
 
+/// The place of a method among the known ones; unknown ones stand after them.
+pub fn method_order(key: &str) -> usize {
+    METHODS.iter().position(|m| m.0 == key).unwrap_or(METHODS.len())
+}
+
 /// The name of a method in legends and tables; an unknown one is called by its key.
 pub fn method_name(key: &str) -> &str {
     METHODS.iter().find(|m| m.0 == key).map_or(key, |m| m.1)

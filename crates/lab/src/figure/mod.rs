@@ -35,7 +35,8 @@
 //! **For scripts:** `g.panel` has the mapping from data to pixels (`data-x0`, `data-x1`, `data-xscale` and the same for y; the
 //! plot area as `data-left`, `data-top`, `data-width`, `data-height`), `g.series` has `data-key`, `data-name` and
 //! `data-points="x,y x,y …"` (six digits, decimated), `data-shape` and, for a method, `data-method` (its name) and `data-color`;
-//! `g.legend-entry` has `data-key`; `g.cell` has `data-row`, `data-column` and `data-value`. Ink is `currentColor`; the page may set
+//! `g.legend-entry` has `data-key`; `g.cell` has `data-row`, `data-column` and `data-value`; `--natural` is the figure's
+//! width. Ink is `currentColor`; the page may set
 //! `--figure-paper` and `--series-blue`, `--series-vermilion`, ….
 
 mod cells;
@@ -52,9 +53,9 @@ mod svg;
 mod text;
 mod trace;
 
-pub use export::FigureError;
+pub use export::{FigureError, files};
 pub use heat::{Cell, Content, HeatMap};
-pub use methods::{method_name, method_style};
+pub use methods::{method_name, method_order, method_style};
 pub use scale::Scale;
 pub use style::{Color, Dash, Marker, Palette, Style};
 pub use text::font_face_css;

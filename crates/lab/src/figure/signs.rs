@@ -12,6 +12,7 @@ use super::{Cell, HeatMap};
 pub(super) struct Signs {
     below: bool,
     leaves: bool,
+    thinned: bool,
     /// What the shades of a heat map stand for.
     shades: Option<String>,
     above: bool,
@@ -38,6 +39,7 @@ impl Signs {
     pub fn see_trace(&mut self, trace: &Trace) {
         self.below |= !trace.below.is_empty();
         self.leaves |= !trace.up.is_empty() || !trace.down.is_empty();
+        self.thinned |= trace.thinned;
     }
 
     pub fn see_map(&mut self, map: &HeatMap) {
@@ -60,6 +62,7 @@ impl Signs {
         let rest = [
             (self.below, Kind::Below, "0 or less, which a log axis cannot show"),
             (self.leaves, Kind::Leaves, "leaves the plot"),
+            (self.thinned, Kind::Character("•"), "one point for all that share its place"),
             (self.above, Kind::Character("▲"), "above the scale"),
             (self.diverged, Kind::Character("✗"), "diverged"),
             (self.not_run, Kind::Character("–"), "not run"),

@@ -54,7 +54,8 @@ impl Palette {
 }
 
 /// Colours that people with any common colour blindness can tell apart (Okabe and Ito's, without the yellow that vanishes
-/// on white, with Tol's wine), ordered so that neighbours differ in lightness.
+/// on white, with Tol's wine), ordered so that neighbours differ in lightness; then four more for figures with many methods,
+/// where dash and marker must help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Color {
@@ -66,11 +67,15 @@ pub enum Color {
     Ink,
     Sky,
     Wine,
+    Olive,
+    Indigo,
+    Rose,
+    Gray,
 }
 
 impl Color {
     /// Every colour, in the order of [`Style::nth`].
-    pub const ALL: [Color; 8] = [
+    pub const ALL: [Color; 12] = [
         Color::Blue,
         Color::Vermilion,
         Color::Green,
@@ -79,6 +84,10 @@ impl Color {
         Color::Ink,
         Color::Sky,
         Color::Wine,
+        Color::Olive,
+        Color::Indigo,
+        Color::Rose,
+        Color::Gray,
     ];
 
     /// As `#rrggbb`, on white.
@@ -92,6 +101,10 @@ impl Color {
             Color::Ink => "#222222",
             Color::Sky => "#56b4e9",
             Color::Wine => "#882255",
+            Color::Olive => "#8a8a2e",
+            Color::Indigo => "#44319c",
+            Color::Rose => "#cc6677",
+            Color::Gray => "#808890",
         }
     }
 
@@ -106,6 +119,10 @@ impl Color {
             Color::Ink => "var(--series-ink, currentColor)",
             Color::Sky => "var(--series-sky, #56b4e9)",
             Color::Wine => "var(--series-wine, #882255)",
+            Color::Olive => "var(--series-olive, #8a8a2e)",
+            Color::Indigo => "var(--series-indigo, #44319c)",
+            Color::Rose => "var(--series-rose, #cc6677)",
+            Color::Gray => "var(--series-gray, #808890)",
         }
     }
 }
@@ -181,6 +198,7 @@ mod tests {
             let (a, b) = (Style::nth(i), Style::nth(j));
             assert!(a.color != b.color && a.dash != b.dash && a.marker != b.marker, "{i} and {j}");
         }
-        assert_ne!(Style::nth(0).marker, Style::nth(8).marker);
+        assert_ne!(Style::nth(0).marker, Style::nth(12).marker);
+        assert_eq!((0..12).map(|i| Style::nth(i).color).collect::<HashSet<_>>().len(), 12);
     }
 }

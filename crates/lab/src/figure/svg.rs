@@ -68,6 +68,9 @@ pub(super) fn write(figure: &Figure, paint: Paint) -> String {
          viewBox=\"0 0 {full} {height}\" font-family=\"Inter, sans-serif\" font-size=\"{TICK_SIZE}\" fill=\"{}\"",
         paint.ink()
     );
+    if paint == Paint::Page {
+        let _ = write!(out, " style=\"--natural:{full}px\"");
+    }
     if let Some(title) = figure.title.as_ref().or(figure.panels.first().and_then(|p| p.title.as_ref())) {
         out.push_str(" aria-label=\"");
         escape(&mut out, &plain(title));

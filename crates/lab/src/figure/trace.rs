@@ -1,6 +1,6 @@
 //! A curve as a path inside its plot area.
 
-use super::decimate::Item;
+use super::decimate::{Item, MOST_POINTS};
 use super::layout::{Area, Curve, Plot};
 use super::svg::push_px;
 use super::{Marks, Shape};
@@ -22,6 +22,8 @@ pub(super) struct Trace {
     pub down: Vec<f64>,
     /// Where the markers stand.
     pub marks: Vec<(f64, f64)>,
+    /// Whether there are more points than are drawn.
+    pub thinned: bool,
 }
 
 type Px = (f64, f64);
@@ -187,6 +189,7 @@ fn scatter(plot: &Plot, curve: &Curve) -> Trace {
         }
     }
     out.ink = out.marks.clone();
+    out.thinned = curve.series.points.len() > MOST_POINTS && curve.items.len() < curve.series.points.len();
     out
 }
 

@@ -3,10 +3,13 @@
 use std::fmt::Write;
 
 use crate::figure;
-use crate::synthetic::Synthetic;
 
 pub mod html;
+pub mod networks;
+mod results;
 pub mod synthetic;
+
+pub use results::{COMMAND, ReportError, Results, SYNTHETIC};
 
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
@@ -74,9 +77,9 @@ impl Page {
         }
         out.push_str("</nav>");
         for section in &self.sections {
-            let _ = write!(
+            let _ = writeln!(
                 out,
-                "<section id=\"{}\"><h2>{}</h2>{}</section>\n",
+                "<section id=\"{}\"><h2>{}</h2>{}</section>",
                 html::escape(&section.id),
                 html::escape(&section.title),
                 section.html
@@ -84,19 +87,6 @@ impl Page {
         }
         out
     }
-}
-
-/// The page for the synthetic experiment.
-pub fn page(results: &Synthetic) -> String {
-    let lead = format!(
-        "<p>What the paper claims of its synthetic experiment, measured again. {}</p>\
-         <p class=meta>Made by <code>untuned reproduce</code>, version {}; \
-         <code>untuned report DIR</code> makes this page again from <code>synthetic/synthetic.json</code>.</p>",
-        html::tally(&results.claims),
-        html::escape(&results.version)
-    );
-    let title = "Parameter-free clipped gradient descent meets Polyak".to_string();
-    Page { title, lead, sections: synthetic::sections(results) }.html()
 }
 
 #[cfg(test)]

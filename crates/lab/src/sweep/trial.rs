@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::Trial;
 use super::{FAILURE, TRIALS};
-use crate::train::folder::{CONFIG, SUMMARY, TRACE, open_resolved, pretty, write_whole};
+use crate::train::folder::{CHECKPOINT, CONFIG, SUMMARY, TRACE, open_resolved, pretty, write_whole};
 use crate::train::{Config, Ended, Options, Summary, TrainError, Watch, train};
 
 /// Why a trial failed: the result of a trial that has no other.
@@ -53,7 +53,8 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Option<T> {
     fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok())
 }
 
-/// Makes a trial, or goes on with it. That it failed is recorded in its folder, so that it is a result too; that another process
+/// Makes a trial, or goes on with it. Of one that has ended the weights are kept on request only: a sweep of the paper's networks
+/// would fill a disk. That it failed is recorded in its folder, so that it is a result too; that another process
 /// works on it is not.
 ///
 /// # Errors
@@ -61,6 +62,7 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Option<T> {
 pub fn run_trial(
     trial: &Trial,
     out: &Path,
+    keep_weights: bool,
     options: &Options,
     watch: &mut dyn Watch,
 ) -> Result<Ended, TrainError> {
@@ -72,7 +74,15 @@ pub fn run_trial(
             }
             _ => {}
         }
-        train(&open_resolved(trial.config.clone(), &folder)?, options, watch)
+        let ended = train(&open_resolved(trial.config.clone(), &folder)?, options, watch)?;
+        if ended.summary.is_some() && !keep_weights {
+            let path = folder.join(CHECKPOINT);
+            match fs::remove_dir_all(&path) {
+                Err(error) if path.exists() => return Err(TrainError::io("remove", &path)(error)),
+                _ => {}
+            }
+        }
+        Ok(ended)
     };
     run(watch).map_err(|error| match error {
         TrainError::Busy { .. } => error,

@@ -1,9 +1,7 @@
 //! The experiment's figures, from its results alone.
 
-use rayon::prelude::*;
-
 use super::{Abscissa, GAP, L1, PanelData, StepsRow, Synthetic};
-use crate::figure::{Axis, Figure, FigureError, Panel, Series, Style, method_style};
+use crate::figure::{Axis, Figure, Panel, Series, Style, method_style};
 
 /// File names (without ending) and captions.
 const CAPTIONS: [(&str, &str); 3] = [
@@ -50,22 +48,6 @@ pub fn figures(results: &Synthetic) -> Vec<(&'static str, Figure)> {
     ]
 }
 
-/// 288 pixels per inch: a figure of 7 inches is 2016 pixels wide.
-const PNG_SCALE: f32 = 3.0;
-
-/// All figures as files, SVG and PNG: name and content. Letters are outlines, so they look the same everywhere.
-///
-/// # Errors
-/// When a figure cannot be rendered, which would be a mistake of ours.
-pub fn figure_files(results: &Synthetic) -> Result<Vec<(String, Vec<u8>)>, FigureError> {
-    let draw = |(name, figure): &(&str, Figure)| {
-        let (svg, png) = rayon::join(|| figure.svg_outlined(), || figure.png(PNG_SCALE));
-        Ok([(format!("{name}.svg"), svg?.into_bytes()), (format!("{name}.png"), png?)])
-    };
-    let drawn: Result<Vec<_>, FigureError> = figures(results).par_iter().map(draw).collect();
-    Ok(drawn?.into_iter().flatten().collect())
-}
-
 /// The caption of the figure with this file name.
 pub fn caption(file: &str) -> &'static str {
     CAPTIONS.iter().find(|(name, _)| *name == file).map_or("", |(_, caption)| caption)
@@ -98,7 +80,9 @@ fn summary(steps: &[StepsRow]) -> Figure {
         if let Some(row) = steps.iter().find(|row| row.key == key) {
             let points =
                 L1.iter().zip(&row.steps).map(|(&l1, s)| (l1, s.map_or(f64::INFINITY, |s| s as f64)));
-            panel = panel.series(Series::new(name, method_style(key), points.collect::<Vec<_>>()).key(key));
+            // A method with parameters of its own looks as its rule does.
+            let rule = row.rules.first().map_or(key, |spec| spec.split(':').next().unwrap_or(spec));
+            panel = panel.series(Series::new(name, method_style(rule), points.collect::<Vec<_>>()).key(key));
         }
     }
     Figure::new([panel]).width(560.0)

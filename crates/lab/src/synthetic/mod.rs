@@ -14,7 +14,7 @@ mod panels;
 mod steps;
 
 pub use crate::claims::{Claim, Verdict};
-pub use figures::{caption, figure_files, figures};
+pub use figures::{caption, figures};
 pub use files::{RESULTS_FILE, ResultsError, files, read};
 pub use grid::{Cell, Grid, Selection};
 pub use measure::{Measured, measure};

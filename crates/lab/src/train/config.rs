@@ -615,6 +615,10 @@ pub(crate) fn take_scale(
     let mut scales = match table.remove("scale") {
         None => Table::new(),
         Some(Value::Table(scales)) => scales,
+        // A run's resolved configuration is an experiment too: that of its one scale.
+        Some(Value::String(scale)) if wanted.is_none_or(|wanted| wanted == scale) => {
+            return Ok(Some((scale, Table::new())));
+        }
         Some(other) => {
             let reason = format!("scale is {other}; write tables [scale.quick], [scale.paper]");
             return Err(ConfigError::Toml { origin: origin.into(), reason });

@@ -349,7 +349,7 @@ impl<'a, D: Device> Trainer<'a, D> {
                 Interval::Epoch => self.data.training.starts_epoch(step),
             };
             if evaluate && self.evaluate_once(watch)? {
-                return self.given_up();
+                return self.given_up(last_good);
             }
             let due = step.is_multiple_of(self.config.checkpoint_every) && (step > begun_at || step == 0);
             if due {
@@ -368,7 +368,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             }
         }
         if self.evaluate_once(watch)? {
-            return self.given_up();
+            return self.given_up(last_good);
         }
         self.checkpoint()?;
         self.end(Outcome::Finished)
@@ -534,8 +534,10 @@ impl<'a, D: Device> Trainer<'a, D> {
         Ok(self.ended(Outcome::Interrupted { step }, None))
     }
 
-    fn given_up(mut self) -> Result<Ended, TrainError> {
-        self.checkpoint()?;
+    fn given_up(mut self, last_good: u64) -> Result<Ended, TrainError> {
+        if !self.checkpoint()? {
+            self.forget_after(last_good)?;
+        }
         let step = self.state.step;
         self.end(Outcome::GivenUp { step })
     }

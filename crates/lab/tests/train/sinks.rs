@@ -55,7 +55,7 @@ fn checksum(data: &[u8]) -> u32 {
         crc = (crc >> 1) ^ (0x82F6_3B78 * out);
     }
     let crc = !crc;
-    ((crc >> 15) | (crc << 17)).wrapping_add(0xA282_EAD8)
+    crc.rotate_left(17).wrapping_add(0xA282_EAD8)
 }
 
 fn take<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {

@@ -128,7 +128,7 @@ pub fn adam<R: Real>(
 ) {
     let len = x.len();
     assert!([gradient.len(), m.len(), v.len()].iter().all(|&other| other == len), "vectors of one length");
-    let one = |(index, ((x, m), v)): (usize, ((&mut [R], &mut [R]), &mut [R]))| {
+    let one = |index: usize, x: &mut [R], m: &mut [R], v: &mut [R]| {
         let (start, end) = (index * PART, index * PART + x.len());
         let mut pass = |from: usize, to: usize, keep: f64| {
             let (g, part) = (&gradient[from..to], from - start..to - start);
@@ -150,7 +150,7 @@ pub fn adam<R: Real>(
     };
     cpu.pool.install(|| {
         let parts = x.par_chunks_mut(PART).zip(m.par_chunks_mut(PART)).zip(v.par_chunks_mut(PART));
-        parts.enumerate().for_each(one);
+        parts.enumerate().for_each(|(index, ((x, m), v))| one(index, x, m, v));
     });
 }
 

@@ -1,0 +1,117 @@
+//! What the traces of a method's runs say, in bounded memory: as many bins as a figure can show, whatever their length.
+
+use std::collections::BTreeMap;
+
+use super::{Method, Spread};
+use crate::runs::{Run, Standing};
+use crate::traces::{Band, Binned, TraceError, read_eval, read_trace};
+use crate::train::folder::{EVAL, TRACE};
+
+/// Bins of a curve: more than a figure has columns.
+const BINS: usize = 400;
+/// Points of the local smoothness that are kept of a run.
+const MOST_POINTS: usize = 1 << 14;
+
+/// A method's curves over its seeds.
+#[derive(Debug, Clone, Default)]
+pub struct Curves {
+    /// The training loss.
+    pub train: Option<Band>,
+    /// The test loss at every evaluation that all seeds have.
+    pub test: Vec<(u64, Spread)>,
+    /// The step size η.
+    pub step_size: Option<Band>,
+    /// The length η‖g‖ of the step.
+    pub length: Option<Band>,
+    /// ‖g‖.
+    pub grad_norm: Option<Band>,
+    /// Where it was measured, ‖g‖, the local smoothness and the length of the step.
+    pub smoothness: Vec<[f64; 3]>,
+    /// What could not be read, one sentence each; the run is left out.
+    pub problems: Vec<String>,
+}
+
+/// One run's.
+struct Binnings {
+    loss: Binned,
+    step_size: Binned,
+    length: Binned,
+    grad_norm: Binned,
+    smoothness: Vec<[f64; 3]>,
+}
+
+impl Curves {
+    /// Reads the runs that stand for the method's seeds; where it has no grid, also those that have not ended.
+    pub fn read(method: &Method<'_>) -> Curves {
+        let mut runs: Vec<&Run> = method.all_chosen().iter().map(|chosen| chosen.run).collect();
+        if !method.is_tuned() {
+            runs.extend(method.runs.iter().filter(|run| run.standing == Standing::Unfinished));
+        }
+        let mut curves = Curves::default();
+        let (mut binnings, mut evaluations) = (Vec::new(), Vec::new());
+        for run in runs {
+            match Binnings::read(run, method.horizon).and_then(|b| Ok((b, tests(run)?))) {
+                Ok((binned, tests)) => {
+                    curves.smoothness.extend_from_slice(&binned.smoothness);
+                    binnings.push(binned);
+                    evaluations.push(tests);
+                }
+                Err(error) => curves.problems.push(format!("{error}; the run is left out of the figures")),
+            }
+        }
+        let band = |of: fn(&Binnings) -> &Binned| {
+            let runs: Vec<Binned> = binnings.iter().map(|b| of(b).clone()).collect();
+            // All were made for the same number of steps.
+            Band::of(&runs).ok().filter(|band| band.seeds > 0)
+        };
+        curves.train = band(|b| &b.loss);
+        curves.step_size = band(|b| &b.step_size);
+        curves.length = band(|b| &b.length);
+        curves.grad_norm = band(|b| &b.grad_norm);
+        curves.test = common(&evaluations);
+        curves
+    }
+}
+
+impl Binnings {
+    fn read(run: &Run, steps: u64) -> Result<Binnings, TraceError> {
+        let new = || Binned::new(steps, BINS);
+        let mut binned = Binnings {
+            loss: new(),
+            step_size: new(),
+            length: new(),
+            grad_norm: new(),
+            smoothness: Vec::new(),
+        };
+        read_trace(&run.folder.join(TRACE), |row| {
+            binned.loss.add(row.step, row.loss);
+            binned.grad_norm.add(row.step, row.grad_norm);
+            let length = row.step_size.zip(row.grad_norm).map(|(size, norm)| size * norm);
+            binned.step_size.add(row.step, row.step_size);
+            binned.length.add(row.step, length);
+            if let (Some(norm), Some(smoothness), Some(length)) = (row.grad_norm, row.smoothness, length)
+                && binned.smoothness.len() < MOST_POINTS
+            {
+                binned.smoothness.push([norm, smoothness, length]);
+            }
+        })?;
+        Ok(binned)
+    }
+}
+
+/// The test losses of a run by step.
+fn tests(run: &Run) -> Result<BTreeMap<u64, Option<f64>>, TraceError> {
+    let rows = read_eval(&run.folder.join(EVAL))?.into_iter();
+    Ok(rows.filter(|row| row.split == "test").map(|row| (row.step, row.loss)).collect())
+}
+
+/// The evaluations that all runs have; the mean of fewer seeds would be another curve.
+fn common(runs: &[BTreeMap<u64, Option<f64>>]) -> Vec<(u64, Spread)> {
+    let Some((first, others)) = runs.split_first() else { return Vec::new() };
+    let at = |step: &u64, value: &Option<f64>| {
+        let rest = others.iter().map(|run| run.get(step).copied().flatten());
+        let values: Option<Vec<f64>> = std::iter::once(*value).chain(rest).collect();
+        Some((*step, Spread::of(&values?)?))
+    };
+    first.iter().filter_map(|(step, value)| at(step, value)).collect()
+}

@@ -1,0 +1,378 @@
+//! The figures of a comparison, from its runs' folders alone.
+
+use rayon::prelude::*;
+use untuned::spec::number;
+use untuned::theory::Probe;
+
+use super::curves::Curves;
+use super::{Comparison, Method, Spread, parameter};
+use crate::figure::{
+    Axis, Cell, Content, Figure, HeatMap, Legend, Marks, Panel, Series, Style, method_name, method_style,
+};
+use crate::runs::Run;
+use crate::traces::Band;
+use crate::train::Model;
+
+/// A figure with its place.
+#[derive(Debug, Clone)]
+pub struct Drawn {
+    /// The name of its files, without ending.
+    pub file: String,
+    /// What is seen.
+    pub caption: String,
+    /// The figure.
+    pub figure: Figure,
+}
+
+/// All figures of a comparison, and what could not be read for them.
+pub fn draw(comparison: &Comparison) -> (Vec<Drawn>, Vec<String>) {
+    let Some(horizon) = comparison.main_horizon() else { return (Vec::new(), Vec::new()) };
+    let methods = read(comparison, horizon);
+    let problems = methods.iter().flat_map(|(_, curves)| curves.problems.clone()).collect();
+    let mut drawn = vec![losses(comparison, horizon, &methods)];
+    drawn.extend(losses_with_all(comparison, horizon, &methods));
+    drawn.extend(hyperparameters(comparison, horizon, &methods));
+    drawn.extend(horizons(comparison));
+    drawn.push(steps(comparison, horizon, &methods));
+    drawn.extend(smoothness(comparison, &methods));
+    drawn.extend(cost(comparison, horizon, &methods));
+    (drawn, problems)
+}
+
+type Read<'a> = Vec<(Method<'a>, Curves)>;
+
+fn read(comparison: &Comparison, horizon: u64) -> Read<'_> {
+    let methods = comparison.methods(horizon);
+    methods.into_par_iter().map(|method| (method.clone(), Curves::read(&method))).collect()
+}
+
+/// The seeds' mean with their range.
+fn of_band(key: &str, band: &Band) -> Series {
+    let whole = |bin: &crate::traces::BandBin| bin.means.filter(|_| bin.seeds == band.seeds);
+    let points: Vec<(f64, f64)> =
+        band.bins.iter().map(|bin| (bin.from as f64, whole(bin).map_or(f64::NAN, |m| m.mean))).collect();
+    let range: Vec<(f64, f64)> = band
+        .bins
+        .iter()
+        .map(|bin| whole(bin).map_or((f64::NAN, f64::NAN), |m| (m.lowest, m.highest)))
+        .collect();
+    let series = Series::method(key, points);
+    if band.seeds > 1 { series.band(range) } else { series }
+}
+
+fn of_tests(key: &str, tests: &[(u64, Spread)]) -> Series {
+    let points: Vec<(f64, f64)> = tests.iter().map(|(step, s)| (*step as f64, s.mean)).collect();
+    let range: Vec<(f64, f64)> = tests.iter().map(|(_, s)| (s.low, s.high)).collect();
+    let series = Series::method(key, points);
+    if tests.iter().any(|(_, s)| s.count > 1) { series.band(range) } else { series }
+}
+
+fn seeds(methods: &Read<'_>) -> usize {
+    methods.iter().map(|(method, _)| method.seeds().len()).max().unwrap_or(0)
+}
+
+/// “mean of 3 seeds, with their range”.
+fn over_seeds(count: usize) -> String {
+    match count {
+        1 => "One seed.".to_string(),
+        count => format!("Mean of {count} seeds; the pale area is their range."),
+    }
+}
+
+/// “SGD and Clipped SGD: what the grid selects for each seed.”
+fn tuned(methods: &Read<'_>) -> String {
+    let names: Vec<String> = methods.iter().filter(|(m, _)| m.is_tuned()).map(|(m, _)| m.name()).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        names => format!(
+            " {}: with the parameters that the validation loss selects for each seed.",
+            names.join(" and ")
+        ),
+    }
+}
+
+fn two_panels<'a>(methods: impl Iterator<Item = &'a (Method<'a>, Curves)>, log: bool) -> [Panel; 2] {
+    let y = |label: &str| if log { Axis::log(label) } else { Axis::linear(label) };
+    let mut train = Panel::new(Axis::linear("step"), y("training loss"));
+    let mut test = Panel::new(Axis::linear("step"), y("test loss"));
+    for (method, curves) in methods {
+        if let Some(band) = &curves.train {
+            train = train.series(of_band(&method.key, band));
+        }
+        test = test.series(of_tests(&method.key, &curves.test));
+    }
+    [train, test]
+}
+
+/// Whether the losses span more than a decade.
+fn wide(methods: &[&(Method<'_>, Curves)]) -> bool {
+    let tests = methods.iter().flat_map(|(_, curves)| &curves.test).map(|(_, s)| s.mean);
+    let (low, high) = tests.fold((f64::INFINITY, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
+    low > 0.0 && high > 10.0 * low
+}
+
+/// The paper's Figure 3: without the methods that diverge.
+fn losses(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Drawn {
+    let calm: Vec<&(Method<'_>, Curves)> = methods.iter().filter(|(method, _)| !method.diverged()).collect();
+    let left_out: Vec<String> =
+        methods.iter().filter(|(method, _)| method.diverged()).map(|(method, _)| method.name()).collect();
+    let mut panels = two_panels(calm.iter().copied(), wide(&calm));
+    if let Some(best) = comparison.best_loss {
+        panels[1] = panels[1].clone().note(format!("best possible loss {best:.3}"));
+    }
+    let mut caption = format!(
+        "{}: training and test loss, T = {horizon} ({}). {}{}",
+        comparison.title(),
+        comparison.data,
+        over_seeds(seeds(methods)),
+        tuned(methods)
+    );
+    if !left_out.is_empty() {
+        caption.push_str(&format!(" Left out here, because they diverged: {}.", left_out.join(", ")));
+    }
+    Drawn { file: format!("{}-losses", comparison.name), caption, figure: Figure::new(panels).columns(2) }
+}
+
+/// The appendix's version, with those that diverge, on a log axis.
+fn losses_with_all(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Option<Drawn> {
+    methods.iter().any(|(method, _)| method.diverged()).then(|| {
+        let caption = format!(
+            "{}: the same with the methods that diverge, T = {horizon}. A line ends where a seed's loss was not finite.",
+            comparison.title()
+        );
+        let figure = Figure::new(two_panels(methods.iter(), true)).columns(2);
+        Drawn { file: format!("{}-losses-all", comparison.name), caption, figure }
+    })
+}
+
+/// What the paper's grid selected: rate and threshold.
+fn papers_choice(model: Model) -> &'static [(f64, f64)] {
+    const NONE: f64 = f64::INFINITY;
+    match model {
+        Model::Lstm => &[(10.0, NONE), (10.0, 0.5), (50.0, 1.0), (50.0, 0.5)],
+        Model::Gpt => &[(0.001, NONE), (0.001, 10.0)],
+        Model::T5 => &[(0.1, NONE), (0.05, NONE), (1.0, 2.0)],
+    }
+}
+
+/// The paper's Figure 2: the final test loss for every rate and threshold, and against the rate with the other methods as levels.
+fn hyperparameters(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Option<Drawn> {
+    let find = |key: &str| methods.iter().map(|(method, _)| method).find(|method| method.key == key);
+    let (gd, clipped) = (find("gd"), find("clipped-gd"));
+    let grid = clipped.or(gd).filter(|method| method.is_tuned())?;
+    let all: Vec<&Run> = grid.grid().collect();
+    let place =
+        |run: &Run| Some((parameter(run, "lr")?, parameter(run, "threshold").unwrap_or(f64::INFINITY)));
+    let sorted = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        values
+    };
+    let places: Vec<(f64, f64)> = all.iter().filter_map(|run| place(run)).collect();
+    let mut rates = sorted(places.iter().map(|p| p.0).collect());
+    let thresholds = sorted(places.iter().map(|p| p.1).collect());
+    rates.reverse();
+    let chosen: Vec<(f64, f64)> =
+        [gd, clipped].iter().flatten().flat_map(|m| m.all_chosen()).filter_map(|c| place(c.run)).collect();
+    let of_paper = if comparison.scale == "paper" { papers_choice(comparison.model) } else { &[] };
+    let cell = |rate: f64, threshold: f64| {
+        let here: Vec<&&Run> = all.iter().filter(|run| place(run) == Some((rate, threshold))).collect();
+        let losses: Option<Vec<f64>> = here
+            .iter()
+            .map(|run| run.summary().map(|s| s.final_test_loss.filter(|_| !s.diverged).unwrap_or(f64::NAN)))
+            .collect();
+        let cell = match losses.as_deref().map(|losses| Spread::of(losses)) {
+            Some(Some(_)) if losses.iter().flatten().any(|loss| loss.is_nan()) => Cell::diverged(),
+            Some(Some(spread)) => Cell::value(spread.mean),
+            _ => Cell::not_run(),
+        };
+        let is = |places: &[(f64, f64)]| places.contains(&(rate, threshold));
+        Cell { selected: is(&chosen), paper: is(of_paper), ..cell }
+    };
+    let cells: Vec<Cell> = rates
+        .iter()
+        .flat_map(|r| thresholds.iter().map(move |c| (*r, *c)))
+        .map(|(r, c)| cell(r, c))
+        .collect();
+    let shown = |values: &[f64]| {
+        values.iter().map(|v| if v.is_finite() { number(*v) } else { "∞".to_string() }).collect::<Vec<_>>()
+    };
+    // From the lowest loss to that of the first weights: what is above it learned nothing.
+    let first = methods.iter().filter_map(|(_, c)| c.test.first()).map(|(_, s)| s.mean).reduce(f64::max);
+    let lowest = cells.iter().filter_map(|c| if let Content::Value(v) = c.content { Some(v) } else { None });
+    let lowest = lowest.reduce(f64::min);
+    let mut value = Axis::linear("final test loss");
+    if let (Some(lowest), Some(first)) = (lowest, first) {
+        value = value.range(lowest, first.max(lowest * (1.0 + 1e-6)));
+    }
+    let map = HeatMap { rows: shown(&rates), columns: shown(&thresholds), cells, value };
+    let heat = Panel::heat("clipping threshold", "learning rate", map).title("Final test loss");
+    let lines = against_the_rate(methods, grid, &rates);
+    let caption = format!(
+        "{}: the final test loss for every learning rate and clipping threshold (∞ is plain SGD), T = {horizon}, and against the rate, \
+         with the methods that have none as levels. {} Framed: what the validation loss selects for a seed{}.",
+        comparison.title(),
+        match grid.seeds().len() {
+            1 => "One seed.".to_string(),
+            count => format!("Mean of {count} seeds."),
+        },
+        if of_paper.is_empty() { "" } else { "; dotted: what the paper selected" }
+    );
+    let figure = Figure::new([heat, lines]).columns(1);
+    Some(Drawn { file: format!("{}-hyperparameters", comparison.name), caption, figure })
+}
+
+/// The mean test loss against the rate: SGD's, and clipped SGD's with the threshold that the validation loss selects at that rate.
+fn against_the_rate(methods: &Read<'_>, grid: &Method<'_>, rates: &[f64]) -> Panel {
+    let mut panel = Panel::new(Axis::log("learning rate"), Axis::linear("final test loss"));
+    let mut line = |key: &str, with: &dyn Fn(&Run) -> bool| {
+        let at = |rate: f64| {
+            let of_seed = |seed: &u64| {
+                let here = grid.grid().filter(|run| {
+                    run.config.seed == *seed && parameter(run, "lr") == Some(rate) && with(run)
+                });
+                let here = here.filter_map(|run| run.summary()).filter(|summary| !summary.diverged);
+                let best = here.filter_map(|s| Some((s.final_validation_loss?, s.final_test_loss?)));
+                best.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, test)| test)
+            };
+            let tests: Option<Vec<f64>> = grid.seeds().iter().map(of_seed).collect();
+            (rate, tests.and_then(|tests| Spread::of(&tests)).map_or(f64::INFINITY, |spread| spread.mean))
+        };
+        let points: Vec<(f64, f64)> = rates.iter().rev().map(|rate| at(*rate)).collect();
+        panel = panel.clone().series(Series::method(key, points));
+    };
+    line("gd", &|run| parameter(run, "threshold").is_none());
+    line("clipped-gd", &|_| true);
+    for (method, _) in methods.iter().filter(|(method, _)| !method.is_tuned() && !method.diverged()) {
+        if let Some(spread) = method.test() {
+            let level = Series::level(method_name(&method.key), method_style(&method.key), spread.mean);
+            panel = panel.series(level.key(&method.key));
+        }
+    }
+    panel
+}
+
+/// The appendix's comparison of horizons.
+fn horizons(comparison: &Comparison) -> Option<Drawn> {
+    let horizons = comparison.horizons();
+    (horizons.len() > 1).then(|| {
+        let panel = |horizon: &u64| {
+            let methods = read(comparison, *horizon);
+            let calm: Vec<&(Method<'_>, Curves)> = methods.iter().filter(|(m, _)| !m.diverged()).collect();
+            let y = if wide(&calm) { Axis::log("test loss") } else { Axis::linear("test loss") };
+            let panel = Panel::new(Axis::linear("step"), y).title(format!("T = {horizon}"));
+            calm.iter().fold(panel, |panel, (method, curves)| panel.series(of_tests(&method.key, &curves.test)))
+        };
+        let caption = format!(
+            "{}: the test loss for different numbers of steps T. Inexact Polyak's step size has √T in it, so each T is another run.",
+            comparison.title()
+        );
+        let figure = Figure::new(horizons.iter().map(panel));
+        Drawn { file: format!("{}-horizons", comparison.name), caption, figure }
+    })
+}
+
+/// Beyond the paper: step size, length of the step, norm of the gradient.
+fn steps(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Drawn {
+    let panel = |label: &str, of: fn(&Curves) -> &Option<Band>| {
+        let panel = Panel::new(Axis::linear("step"), Axis::log(label));
+        methods.iter().fold(panel, |panel, (method, curves)| match of(curves) {
+            Some(band) => panel.series(of_band(&method.key, band)),
+            None => panel,
+        })
+    };
+    let caption = format!(
+        "{}: the step size η, the length of the step η‖g‖, and the gradient's norm ‖g‖, T = {horizon}. Clipping with threshold c keeps \
+         η‖g‖ below lr·c while ‖g‖ is above c: where a method's step size falls as the gradient grows and its length stays level, it \
+         clips by itself, at lr·c = that level. AdamW's η multiplies a normalised direction, so that its length is another one.",
+        comparison.title()
+    );
+    let panels = [
+        panel("step size η", |c| &c.step_size),
+        panel("length η‖g‖", |c| &c.length),
+        panel("gradient norm ‖g‖", |c| &c.grad_norm),
+    ];
+    Drawn { file: format!("{}-steps", comparison.name), caption, figure: Figure::new(panels) }
+}
+
+/// The methods whose smoothness is drawn, where it was measured.
+const PROBED: [&str; 3] = ["inexact-polyak", "clipped-gd", "dog"];
+
+/// Beyond the paper: local smoothness against the gradient's norm, with the line of Assumption 2.
+fn smoothness(comparison: &Comparison, methods: &Read<'_>) -> Option<Drawn> {
+    let measured = methods.iter().filter(|(m, c)| PROBED.contains(&m.key.as_str()) && c.smoothness.len() > 1);
+    let panels: Vec<Panel> = measured
+        .map(|(method, curves)| {
+            let points: Vec<(f64, f64)> = curves.smoothness.iter().map(|p| (p[0], p[1])).collect();
+            let mut probe = Probe::new(None);
+            curves.smoothness.iter().for_each(|p| probe.push(p[0], p[1], p[2]));
+            let reading = probe.read();
+            let (low, high) =
+                points.iter().fold((f64::INFINITY, 0.0f64), |(l, h), p| (l.min(p.0), h.max(p.0)));
+            let line = |l0: f64, l1: f64| {
+                let x = |i: u32| low * (high / low).powf(f64::from(i) / 40.0);
+                (0..=40).map(x).map(|x| (x, l0 + l1 * x)).collect::<Vec<_>>()
+            };
+            let mut panel = Panel::new(Axis::log("gradient norm ‖g‖"), Axis::log("local smoothness"))
+                .title(method.name())
+                .series(Series::method(&method.key, points).scatter());
+            if let Some(envelope) = reading.envelope {
+                let (l0, l1) = (envelope.l0, envelope.l1);
+                let series = Series::new("upper line L_{0} + L_{1}‖g‖", Style::nth(5), line(l0, l1));
+                panel = panel.series(series.marks(Marks::None));
+                panel = panel.note(format!("L_{{0}} = {}, L_{{1}} = {}", short(l0), short(l1)));
+            }
+            if let Some(fit) = reading.regression {
+                let series = Series::new("regression", Style::nth(7), line(fit.line.l0, fit.line.l1));
+                panel = panel.series(series.marks(Marks::None));
+                if let Some(r) = fit.correlation {
+                    panel = panel.note(format!("correlation {r:.2}"));
+                }
+            }
+            panel
+        })
+        .collect();
+    (!panels.is_empty()).then(|| {
+        let caption = format!(
+            "{}: ‖∇f(x_{{t+1}}) − ∇f(x_t)‖/‖x_{{t+1}} − x_t‖ against ‖∇f(x_t)‖, both gradients on the same batch with the same dropout. \
+             (L₀, L₁)-smoothness is an upper line; it is fitted to the steps no longer than 1/L₁.",
+            comparison.title()
+        );
+        Drawn { file: format!("{}-smoothness", comparison.name), caption, figure: Figure::new(panels) }
+    })
+}
+
+/// Two digits.
+fn short(v: f64) -> String {
+    if v == 0.0 || (0.01..1000.0).contains(&v) { format!("{v:.2}") } else { format!("{v:.1e}") }
+}
+
+/// Beyond the paper: what the loss cost in training steps.
+fn cost(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Option<Drawn> {
+    let mut panel = Panel::new(
+        Axis::log("training steps for one seed, the grid included"),
+        Axis::linear("final test loss"),
+    );
+    let mut count = 0;
+    for (method, _) in methods.iter().filter(|(method, _)| !method.diverged()) {
+        if let Some(spread) = method.test() {
+            let point = vec![(method.cost() as f64, spread.mean)];
+            let series = Series::method(&method.key, point).scatter().labelled();
+            panel = panel.series(if spread.count > 1 {
+                series.band(vec![(spread.low, spread.high)])
+            } else {
+                series
+            });
+            count += 1;
+        }
+    }
+    (count > 1).then(|| {
+        let caption = format!(
+            "{}: what tuning costs. The test loss at the end of T = {horizon} steps against the training steps that one seed needed, with \
+             all runs of the grid for a method that has one.",
+            comparison.title()
+        );
+        let figure = Figure::new([panel]).width(560.0).legend(Legend::None);
+        Drawn { file: format!("{}-cost", comparison.name), caption, figure }
+    })
+}

@@ -1,0 +1,364 @@
+//! Runs of one experiment side by side: every method with its seeds and its grid, what the selection chooses, and what came out.
+//!
+//! The parameters of a method are selected as the paper does: for each seed the run with the lowest validation loss, of which the
+//! test loss is reported.
+
+mod curves;
+mod figures;
+mod tables;
+
+pub use curves::Curves;
+pub use figures::{Drawn, draw};
+pub(crate) use tables::parameters;
+pub use tables::{MOST_ROWS, common_configuration, csv, results, runs as run_table, summary};
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::figure::{method_name, method_order};
+use crate::runs::{Run, Standing};
+use crate::train::{Model, Summary};
+
+/// The keys in which runs of one experiment may differ.
+const FREE: &[&str] = &[
+    "rule",
+    "seed",
+    "steps",
+    "epochs",
+    "evaluate_every",
+    "evaluate_tokens",
+    "checkpoint_every",
+    "keep_best",
+    "max_refusals",
+    "give_up_after",
+    "smoothness_every",
+];
+
+/// Runs that can be compared: the same network, data and batch.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    /// The experiment's name.
+    pub name: String,
+    /// Its scale.
+    pub scale: String,
+    /// The network.
+    pub model: Model,
+    /// What it is trained on, in words.
+    pub data: String,
+    /// The best possible loss, where it is known.
+    pub best_loss: Option<f64>,
+    /// The number of parameters, where a run has begun.
+    pub parameters: Option<u64>,
+    /// All runs.
+    pub runs: Vec<Run>,
+}
+
+/// Sorts runs into comparisons, by name and scale.
+pub fn compare(runs: Vec<Run>) -> Vec<Comparison> {
+    let mut groups: BTreeMap<Vec<(String, String)>, Vec<Run>> = BTreeMap::new();
+    for run in runs {
+        let mut key = vec![
+            ("name".to_string(), run.config.name.clone()),
+            ("scale".to_string(), run.config.scale.clone()),
+            ("data".to_string(), run.config.data.clone()),
+        ];
+        let fixed = run.config.identity().into_iter();
+        key.extend(fixed.filter(|(k, _)| !FREE.contains(&k.as_str()) && !k.starts_with("optimizer.")));
+        groups.entry(key).or_default().push(run);
+    }
+    groups.into_values().filter_map(Comparison::of).collect()
+}
+
+impl Comparison {
+    fn of(runs: Vec<Run>) -> Option<Comparison> {
+        let first = &runs.first()?.config;
+        let (name, scale, model) = (first.name.clone(), first.scale.clone(), first.model);
+        let meta = runs.iter().find_map(|run| run.meta.as_ref());
+        let data = meta.map_or_else(|| first.data.clone(), |meta| meta.data.what.clone());
+        let (best_loss, parameters) = (meta.and_then(|m| m.data.best_loss), meta.map(|m| m.parameters));
+        Some(Comparison { name, scale, model, data, best_loss, parameters, runs })
+    }
+
+    /// The network's name as the paper writes it.
+    pub fn title(&self) -> &'static str {
+        match self.model {
+            Model::Lstm => "LSTM",
+            Model::Gpt => "Nano-GPT",
+            Model::T5 => "T5",
+        }
+    }
+
+    /// The numbers of steps for which there are runs, ascending.
+    pub fn horizons(&self) -> Vec<u64> {
+        self.runs.iter().filter_map(Run::horizon).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The horizon with the most methods; of several, the middle one, as the paper's 5000 lies between 2500 and 7500.
+    pub fn main_horizon(&self) -> Option<u64> {
+        let count = |horizon: &u64| self.methods(*horizon).len();
+        let horizons = self.horizons();
+        let most = horizons.iter().map(count).max()?;
+        let full: Vec<u64> = horizons.into_iter().filter(|horizon| count(horizon) == most).collect();
+        full.get(full.len() / 2).copied()
+    }
+
+    /// The methods that ran for so many steps, those of the paper first.
+    pub fn methods(&self, horizon: u64) -> Vec<Method<'_>> {
+        let mut methods: BTreeMap<(usize, String), Vec<&Run>> = BTreeMap::new();
+        for run in self.runs.iter().filter(|run| run.horizon() == Some(horizon)) {
+            let key = run.method();
+            methods.entry((method_order(&key), key)).or_default().push(run);
+        }
+        // Without clipping is a threshold too: the paper's grid has it as ∞.
+        let unclipped: Vec<&Run> =
+            methods.iter().filter(|((_, key), _)| key == "gd").flat_map(|(_, runs)| runs.clone()).collect();
+        let methods = methods.into_iter().map(|((_, key), runs)| {
+            let unclipped = if key == "clipped-gd" { unclipped.clone() } else { Vec::new() };
+            Method { key, horizon, runs, unclipped }
+        });
+        methods.collect()
+    }
+
+    /// The method with this key.
+    pub fn method(&self, horizon: u64, key: &str) -> Option<Method<'_>> {
+        self.methods(horizon).into_iter().find(|method| method.key == key)
+    }
+}
+
+/// A method of a comparison with all its runs: several seeds, and several parameters where it has a grid.
+#[derive(Debug, Clone)]
+pub struct Method<'a> {
+    /// What its runs call it: a rule's name, unless the sweep says another.
+    pub key: String,
+    /// The number of steps.
+    pub horizon: u64,
+    /// Its own runs.
+    pub runs: Vec<&'a Run>,
+    /// The runs of plain gradient descent, which belong to the grid of clipped gradient descent too.
+    unclipped: Vec<&'a Run>,
+}
+
+/// The run of a method that stands for a seed.
+#[derive(Debug, Clone, Copy)]
+pub struct Chosen<'a> {
+    /// The seed.
+    pub seed: u64,
+    /// The run.
+    pub run: &'a Run,
+    /// What came out of it.
+    pub summary: &'a Summary,
+}
+
+/// Some values: their mean, the lowest and the highest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// The mean.
+    pub mean: f64,
+    /// The lowest.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
+    /// How many.
+    pub count: usize,
+}
+
+impl Spread {
+    /// Of no value there is none.
+    pub fn of(values: &[f64]) -> Option<Spread> {
+        let count = values.len();
+        let low = values.iter().copied().reduce(f64::min)?;
+        let high = values.iter().copied().reduce(f64::max)?;
+        Some(Spread { mean: values.iter().sum::<f64>() / count as f64, low, high, count })
+    }
+}
+
+impl<'a> Method<'a> {
+    /// Its name in figures.
+    pub fn name(&self) -> String {
+        method_name(&self.key).to_string()
+    }
+
+    /// All runs of its grid.
+    pub fn grid(&self) -> impl Iterator<Item = &'a Run> + '_ {
+        self.runs.iter().chain(&self.unclipped).copied()
+    }
+
+    /// The different parameters that were tried.
+    pub fn variants(&self) -> BTreeSet<String> {
+        self.grid().map(|run| run.config.rule.to_string()).collect()
+    }
+
+    /// Whether there was anything to select.
+    pub fn is_tuned(&self) -> bool {
+        self.variants().len() > 1
+    }
+
+    /// Its seeds, ascending.
+    pub fn seeds(&self) -> Vec<u64> {
+        self.runs.iter().map(|run| run.config.seed).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The run that stands for a seed: of several the one with the lowest validation loss at the end, the first of equals, none
+    /// that diverged; where there is one only, that one.
+    pub fn chosen(&self, seed: u64) -> Option<Chosen<'a>> {
+        let ended = self.grid().filter(|run| run.config.seed == seed);
+        let ended = ended.filter_map(|run| Some(Chosen { seed, run, summary: run.summary()? }));
+        if !self.is_tuned() {
+            return ended.into_iter().next();
+        }
+        let loss = |c: &Chosen<'_>| c.summary.final_validation_loss.filter(|_| !c.summary.diverged);
+        let ended = ended.filter_map(|chosen| Some((loss(&chosen)?, chosen)));
+        ended.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, chosen)| chosen)
+    }
+
+    /// The runs that stand for the seeds.
+    pub fn all_chosen(&self) -> Vec<Chosen<'a>> {
+        self.seeds().into_iter().filter_map(|seed| self.chosen(seed)).collect()
+    }
+
+    /// The test losses at the end; nothing where a seed has none, or one that is not finite.
+    pub fn test(&self) -> Option<Spread> {
+        self.spread(|summary| summary.final_test_loss)
+    }
+
+    /// The test losses at the evaluation with the lowest validation loss.
+    pub fn best_test(&self) -> Option<Spread> {
+        self.spread(|summary| summary.best_test_loss)
+    }
+
+    fn spread(&self, value: impl Fn(&Summary) -> Option<f64>) -> Option<Spread> {
+        let seeds = self.seeds();
+        let chosen = self.all_chosen();
+        let values: Option<Vec<f64>> = chosen.iter().map(|chosen| value(chosen.summary)).collect();
+        values.filter(|values| values.len() == seeds.len()).and_then(|values| Spread::of(&values))
+    }
+
+    /// Whether a run that stands for a seed diverged, or no parameters were left to choose.
+    pub fn diverged(&self) -> bool {
+        let ended = self.grid().any(|run| run.summary().is_some());
+        ended && (self.all_chosen().iter().any(|c| c.summary.diverged) || self.all_chosen().is_empty())
+    }
+
+    /// The training steps that one seed cost, the whole grid included.
+    pub fn cost(&self) -> u64 {
+        let steps = self.grid().filter_map(|run| run.summary()).map(|summary| summary.steps).sum::<u64>();
+        steps / (self.seeds().len() as u64).max(1)
+    }
+
+    /// How many runs have not ended, and how many failed.
+    pub fn missing(&self) -> (usize, usize) {
+        let count = |wanted: fn(&Standing) -> bool| self.runs.iter().filter(|r| wanted(&r.standing)).count();
+        (count(|s| *s == Standing::Unfinished), count(|s| matches!(s, Standing::Failed(_))))
+    }
+}
+
+/// The value of a numeric parameter in a rule's spec.
+pub fn parameter(run: &Run, name: &str) -> Option<f64> {
+    let spec = run.config.rule.to_string();
+    let (_, parameters) = spec.split_once(':')?;
+    parameters.split(',').filter_map(|p| p.split_once('=')).find(|(key, _)| *key == name)?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::{Config, Overrides};
+
+    /// A run of a rule with its validation and test loss; one without diverged.
+    pub(super) fn run(rule: &str, seed: u64, losses: Option<(f64, f64)>) -> Run {
+        let mut overrides = Overrides::default();
+        overrides.set(&format!("rule={rule}")).unwrap();
+        overrides.set(&format!("seed={seed}")).unwrap();
+        let config = Config::resolve("model = \"gpt\"\nsteps = 10", "x.toml", "x", &overrides).unwrap();
+        let summary = Summary {
+            rule: rule.into(),
+            steps: 10,
+            seed,
+            final_train_loss: Some(1.0),
+            final_validation_loss: losses.map(|l| l.0),
+            final_test_loss: losses.map(|l| l.1),
+            best_validation_loss: losses.map(|l| l.0),
+            best_test_loss: losses.map(|l| l.1),
+            diverged: losses.is_none(),
+            seconds: 1.0,
+        };
+        Run {
+            folder: rule.into(),
+            name: rule.into(),
+            config,
+            meta: None,
+            standing: Standing::Ended(Box::new(summary)),
+        }
+    }
+
+    fn comparison(runs: Vec<Run>) -> Comparison {
+        let mut all = compare(runs);
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    }
+
+    #[test]
+    fn the_selection_looks_at_validation_and_reports_test_for_each_seed() {
+        let all = comparison(vec![
+            run("gd:lr=1", 1, Some((2.0, 2.5))),
+            run("gd:lr=0.1", 1, Some((2.2, 2.1))),
+            run("gd:lr=10", 1, None),
+            run("gd:lr=1", 2, Some((3.0, 3.1))),
+            run("gd:lr=0.1", 2, Some((2.9, 3.3))),
+            run("gd:lr=10", 2, None),
+            run("dog", 1, Some((9.0, 8.0))),
+        ]);
+        let gd = all.method(10, "gd").unwrap();
+        let chosen: Vec<_> = gd.all_chosen().iter().map(|c| c.run.config.rule.to_string()).collect();
+        assert_eq!(chosen, ["gd:lr=1", "gd:lr=0.1"], "the lowest validation loss, not the lowest test loss");
+        assert_eq!(gd.test(), Some(Spread { mean: 2.9, low: 2.5, high: 3.3, count: 2 }));
+        assert_eq!((gd.cost(), gd.is_tuned(), gd.diverged()), (30, true, false));
+        let dog = all.method(10, "dog").unwrap();
+        assert_eq!((dog.cost(), dog.is_tuned(), dog.test().unwrap().mean), (10, false, 8.0));
+    }
+
+    #[test]
+    fn no_clipping_belongs_to_the_grid_of_clipping() {
+        let all = comparison(vec![
+            run("gd:lr=1", 1, Some((2.0, 2.5))),
+            run("clipped-gd:lr=1,threshold=1", 1, Some((2.1, 2.1))),
+            run("clipped-gd:lr=1,threshold=2", 1, None),
+        ]);
+        let clipped = all.method(10, "clipped-gd").unwrap();
+        assert_eq!(clipped.chosen(1).unwrap().run.config.rule.to_string(), "gd:lr=1");
+        assert_eq!(clipped.cost(), 30);
+        assert_eq!(parameter(clipped.runs[0], "threshold"), Some(1.0));
+        assert_eq!(parameter(all.method(10, "gd").unwrap().runs[0], "threshold"), None);
+    }
+
+    #[test]
+    fn what_diverged_or_is_missing_is_said() {
+        let mut unfinished = run("dog", 2, None);
+        unfinished.standing = Standing::Unfinished;
+        let all = comparison(vec![
+            run("polyak-bound", 1, None),
+            run("gd:lr=1", 1, None),
+            run("gd:lr=2", 1, None),
+            run("dog", 1, Some((1.0, 1.0))),
+            unfinished,
+        ]);
+        let of = |key: &str| all.method(10, key).unwrap();
+        assert!(of("polyak-bound").diverged() && of("polyak-bound").test().is_none());
+        assert!(of("gd").diverged() && of("gd").chosen(1).is_none());
+        assert_eq!(
+            (of("dog").missing(), of("dog").test()),
+            ((1, 0), None),
+            "a mean of fewer seeds is no mean"
+        );
+    }
+
+    #[test]
+    fn other_experiments_stay_apart() {
+        let mut other = run("dog", 1, None);
+        other.config.batch = 3;
+        let mut longer = run("dog", 1, None);
+        longer.config.steps = Some(20);
+        let all = compare(vec![run("dog", 1, None), other, longer]);
+        let told: Vec<_> = all.iter().map(|c| c.horizons()).collect();
+        assert_eq!(told, [vec![10], vec![10, 20]], "another batch is another experiment, another T is not");
+    }
+}

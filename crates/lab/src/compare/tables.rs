@@ -1,0 +1,220 @@
+//! The tables of a comparison: what each method reached, and every run.
+
+use std::fmt::Write;
+use std::io;
+
+use serde::Serialize;
+
+use super::{Comparison, Method, Spread};
+use crate::runs::{Run, Standing};
+
+/// What each method reached after so many steps: a header and rows.
+pub fn results(comparison: &Comparison, horizon: u64) -> Vec<Vec<String>> {
+    let header = [
+        "method",
+        "parameters",
+        "validation loss",
+        "test loss",
+        "range",
+        "test loss of the best",
+        "steps for a seed",
+        "",
+    ];
+    let mut table = vec![header.map(String::from).to_vec()];
+    for method in comparison.methods(horizon) {
+        table.push(vec![
+            method.name(),
+            parameters(&method),
+            loss(method.spread(|summary| summary.final_validation_loss)),
+            loss(method.test()),
+            method.test().map_or("–".to_string(), |s| format!("{:.4} to {:.4}", s.low, s.high)),
+            loss(method.best_test()),
+            method.cost().to_string(),
+            remarks(&method),
+        ]);
+    }
+    table
+}
+
+fn loss(spread: Option<Spread>) -> String {
+    spread.map_or("–".to_string(), |spread| format!("{:.4}", spread.mean))
+}
+
+/// The parameters that stand for the seeds, once where they are the same.
+pub(crate) fn parameters(method: &Method<'_>) -> String {
+    if !method.is_tuned() {
+        return method.variants().into_iter().next().unwrap_or_default();
+    }
+    let mut chosen: Vec<String> = method.all_chosen().iter().map(|c| c.run.config.rule.to_string()).collect();
+    chosen.dedup();
+    if chosen.is_empty() { "none of the grid is left".to_string() } else { chosen.join(" / ") }
+}
+
+/// What a reader should know beside the numbers.
+fn remarks(method: &Method<'_>) -> String {
+    let mut words = Vec::new();
+    if method.diverged() {
+        words.push("diverged".to_string());
+    }
+    if method.is_tuned() {
+        let lost = method.grid().filter_map(|run| run.summary()).filter(|s| s.diverged).count();
+        words.push(format!("{lost} of {} runs diverged", method.grid().count()));
+    }
+    let (unfinished, failed) = method.missing();
+    for (count, what) in [(unfinished, "not finished"), (failed, "failed")] {
+        if count > 0 {
+            words.push(format!("{count} {what}"));
+        }
+    }
+    words.join("; ")
+}
+
+/// All comparisons for a terminal.
+pub fn summary(comparisons: &[Comparison]) -> String {
+    let mut text = String::new();
+    for comparison in comparisons {
+        for horizon in comparison.horizons() {
+            let methods = comparison.methods(horizon);
+            let seeds = methods.iter().map(|m| m.seeds().len()).max().unwrap_or(0);
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "{} ({}, {}), T = {horizon}, {seeds} seed{}",
+                comparison.title(),
+                comparison.scale,
+                comparison.data,
+                if seeds == 1 { "" } else { "s" }
+            );
+            for method in methods {
+                let test = match (method.test(), method.diverged()) {
+                    (Some(spread), false) if spread.count > 1 => {
+                        format!("{:.4}  ({:.4} to {:.4})", spread.mean, spread.low, spread.high)
+                    }
+                    (Some(spread), false) => format!("{:.4}", spread.mean),
+                    (_, true) => "diverged".to_string(),
+                    (None, false) => "–".to_string(),
+                };
+                let selected =
+                    if method.is_tuned() { format!("  {}", parameters(&method)) } else { String::new() };
+                let missing = match method.missing() {
+                    (0, 0) => String::new(),
+                    (unfinished, failed) => format!("  [{unfinished} not finished, {failed} failed]"),
+                };
+                let _ = writeln!(text, "  {:<18} test {test}{selected}{missing}", method.name());
+            }
+        }
+    }
+    text
+}
+
+/// A run in `runs.csv`.
+#[derive(Debug, Serialize)]
+struct Row<'a> {
+    folder: &'a str,
+    experiment: &'a str,
+    scale: &'a str,
+    model: &'a str,
+    method: String,
+    rule: String,
+    seed: u64,
+    steps: Option<u64>,
+    standing: &'a str,
+    diverged: Option<bool>,
+    train_loss: Option<f64>,
+    validation_loss: Option<f64>,
+    test_loss: Option<f64>,
+    best_validation_loss: Option<f64>,
+    best_test_loss: Option<f64>,
+    seconds: Option<f64>,
+    error: Option<&'a str>,
+}
+
+impl<'a> Row<'a> {
+    fn of(run: &'a Run) -> Row<'a> {
+        let summary = run.summary();
+        let (standing, error) = match &run.standing {
+            Standing::Ended(_) => ("ended", None),
+            Standing::Failed(error) => ("failed", Some(error.as_str())),
+            Standing::Unfinished => ("unfinished", None),
+        };
+        Row {
+            folder: &run.name,
+            experiment: &run.config.name,
+            scale: &run.config.scale,
+            model: run.config.model.name(),
+            method: run.method(),
+            rule: run.config.rule.to_string(),
+            seed: run.config.seed,
+            steps: run.horizon(),
+            standing,
+            diverged: summary.map(|s| s.diverged),
+            train_loss: summary.and_then(|s| s.final_train_loss),
+            validation_loss: summary.and_then(|s| s.final_validation_loss),
+            test_loss: summary.and_then(|s| s.final_test_loss),
+            best_validation_loss: summary.and_then(|s| s.best_validation_loss),
+            best_test_loss: summary.and_then(|s| s.best_test_loss),
+            seconds: summary.map(|s| s.seconds),
+            error,
+        }
+    }
+}
+
+/// Every run of the comparisons as CSV.
+///
+/// # Errors
+/// When it cannot be written as CSV, which would be a mistake of ours.
+pub fn csv(comparisons: &[Comparison]) -> io::Result<Vec<u8>> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for run in comparisons.iter().flat_map(|comparison| &comparison.runs) {
+        writer.serialize(Row::of(run)).map_err(io::Error::other)?;
+    }
+    writer.into_inner().map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// More rows than anybody reads; the file `runs.csv` has all.
+pub const MOST_ROWS: usize = 1000;
+
+/// Every run: a header and at most [`MOST_ROWS`] rows.
+pub fn runs(comparison: &Comparison) -> Vec<Vec<String>> {
+    let header = ["folder", "rule", "seed", "T", "validation loss", "test loss", "seconds", "how it ended"];
+    let mut table = vec![header.map(String::from).to_vec()];
+    for run in comparison.runs.iter().take(MOST_ROWS) {
+        let summary = run.summary();
+        let shown = |value: Option<f64>| value.map_or("–".to_string(), |v| format!("{v:.4}"));
+        let ended = match &run.standing {
+            Standing::Ended(summary) if summary.diverged => "diverged".to_string(),
+            Standing::Ended(_) => "finished".to_string(),
+            Standing::Failed(error) => format!("failed: {error}"),
+            Standing::Unfinished => "not finished".to_string(),
+        };
+        table.push(vec![
+            run.name.clone(),
+            run.config.rule.to_string(),
+            run.config.seed.to_string(),
+            run.horizon().map_or("–".to_string(), |steps| steps.to_string()),
+            shown(summary.and_then(|s| s.final_validation_loss)),
+            shown(summary.and_then(|s| s.final_test_loss)),
+            summary.map_or("–".to_string(), |s| format!("{:.1}", s.seconds)),
+            ended,
+        ]);
+    }
+    table
+}
+
+/// The keys that all runs share, and those in which they differ, as TOML.
+pub fn common_configuration(comparison: &Comparison) -> String {
+    let mut configs = comparison.runs.iter().map(|run| run.config.to_toml());
+    let Some(first) = configs.next() else { return String::new() };
+    let mut lines: Vec<(String, bool)> = first.lines().map(|line| (line.to_string(), true)).collect();
+    for config in configs {
+        let present: std::collections::HashSet<&str> = config.lines().collect();
+        for (line, common) in &mut lines {
+            *common &= present.contains(line.as_str());
+        }
+    }
+    let line = |(line, common): &(String, bool)| match (common, line.split_once(" = ")) {
+        (false, Some((key, _))) => format!("# {key}: differs from run to run"),
+        _ => line.clone(),
+    };
+    lines.iter().map(line).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,548 @@
+//! What the paper says of its networks, each claim with the numbers that decide it.
+
+use untuned::theory::Probe;
+
+use crate::claims::{Claim, Verdict};
+use crate::compare::{Comparison, Curves, Method, Spread, parameters};
+use crate::train::Model;
+
+/// The methods without anything to tune, in the paper's comparison.
+const PARAMETER_FREE: [&str; 5] = ["inexact-polyak", "decsps", "adasps", "dog", "polyak-bound"];
+/// “Well below the initial loss”: at least a quarter of it is gone.
+const WELL_BELOW: f64 = 0.75;
+/// “Far above the rest”: by a quarter.
+const FAR_ABOVE: f64 = 1.25;
+/// “Very unstable”: at some evaluation the test loss is so many times the lowest before it.
+const UNSTABLE: f64 = 1.5;
+/// “Does not matter”: the last and the best differ by so much of the best.
+const SAME: f64 = 0.02;
+/// “Correlates”.
+const CORRELATED: f64 = 0.5;
+
+/// The twelve claims, from the comparisons of the three networks; of several of one network the first counts.
+pub fn claims(comparisons: &[Comparison]) -> Vec<Claim> {
+    let of = |model: Model| comparisons.iter().find(|c| c.model == model).and_then(Network::of);
+    let networks = [of(Model::Lstm), of(Model::Gpt), of(Model::T5)];
+    let facts = Facts { networks: networks.into_iter().flatten().collect() };
+    let claims: [(&str, fn(&Facts<'_>) -> Decided); 12] = [
+        ("Inexact Polyak is below DecSPS and AdaSPS on every network.", below_the_decreasing),
+        ("DoG is the lowest parameter-free method on the LSTM.", |f| lowest(f, "dog", Model::Lstm)),
+        ("DoG is very unstable on Nano-GPT and much higher than the others.", dog_on_gpt),
+        ("Polyak with f* = 0 is the lowest parameter-free method on T5.", |f| {
+            lowest(f, "polyak-bound", Model::T5)
+        }),
+        ("Polyak with f* = 0 diverges on the LSTM and Nano-GPT.", polyak_diverges),
+        ("On T5, DecSPS and AdaSPS are far above the rest.", far_above),
+        ("Inexact Polyak trains every network.", trains),
+        ("For networks the best iterate does not matter (last ≈ best).", last_and_best),
+        ("The hyperparameters that the grid selects are the paper's.", selected),
+        ("Nano-GPT with other numbers of steps ranks the methods the same.", other_horizons),
+        ("Clipped SGD is at least as good as SGD.", clipping_helps),
+        ("Local smoothness correlates with the gradient norm, and L/L₀ is in the thousands.", smoothness),
+    ];
+    let number = |(i, (claim, decide)): (usize, (&str, fn(&Facts<'_>) -> Decided))| {
+        let decided = decide(&facts);
+        Claim {
+            number: i as u32 + 1,
+            claim: claim.to_string(),
+            verdict: decided.verdict,
+            measured: decided.measured,
+            table: decided.table,
+            recorded: None,
+        }
+    };
+    claims.into_iter().enumerate().map(number).collect()
+}
+
+/// A network's comparison at its main horizon.
+struct Network<'a> {
+    comparison: &'a Comparison,
+    horizon: u64,
+    methods: Vec<Method<'a>>,
+}
+
+impl<'a> Network<'a> {
+    fn of(comparison: &'a Comparison) -> Option<Network<'a>> {
+        let horizon = comparison.main_horizon()?;
+        Some(Network { comparison, horizon, methods: comparison.methods(horizon) })
+    }
+
+    fn name(&self) -> &'static str {
+        self.comparison.title()
+    }
+
+    fn method(&self, key: &str) -> Option<&Method<'a>> {
+        self.methods.iter().find(|method| method.key == key)
+    }
+
+    /// Final test losses, last and best, of some methods.
+    fn rows(&self, keys: &[&str]) -> Vec<Vec<String>> {
+        let row = |method: &Method<'_>| {
+            let shown = |s: Option<Spread>| s.map_or("–".to_string(), |s| format!("{:.4}", s.mean));
+            vec![
+                self.name().to_string(),
+                method.name(),
+                shown(method.test()),
+                method.test().map_or("–".to_string(), |s| format!("{:.4} to {:.4}", s.low, s.high)),
+                shown(method.best_test()),
+                if method.diverged() { "diverged".to_string() } else { String::new() },
+            ]
+        };
+        keys.iter().filter_map(|key| self.method(key)).map(row).collect()
+    }
+}
+
+struct Facts<'a> {
+    networks: Vec<Network<'a>>,
+}
+
+impl<'a> Facts<'a> {
+    fn network(&self, model: Model) -> Option<&Network<'a>> {
+        self.networks.iter().find(|network| network.comparison.model == model)
+    }
+
+    /// The table of some methods on some networks.
+    fn table(&self, models: &[Model], keys: &[&str]) -> Vec<Vec<String>> {
+        let header = ["network", "method", "test loss", "range", "test loss of the best", ""];
+        let networks = models.iter().filter_map(|model| self.network(*model));
+        let rows = networks.flat_map(|network| network.rows(keys));
+        std::iter::once(header.map(String::from).to_vec()).chain(rows).collect()
+    }
+}
+
+const ALL: [Model; 3] = [Model::Lstm, Model::Gpt, Model::T5];
+
+struct Decided {
+    verdict: Verdict,
+    measured: String,
+    table: Vec<Vec<String>>,
+}
+
+/// Whether something is so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+    /// The seeds overlap, or there are too few of them, or something was not run.
+    Open,
+}
+
+impl Answer {
+    fn of(yes: bool) -> Answer {
+        if yes { Answer::Yes } else { Answer::No }
+    }
+
+    fn and(self, other: Answer) -> Answer {
+        match (self, other) {
+            (Answer::No, _) | (_, Answer::No) => Answer::No,
+            (Answer::Yes, Answer::Yes) => Answer::Yes,
+            _ => Answer::Open,
+        }
+    }
+}
+
+/// Of several answers: some yes and some no hold in part; as long as one is open and the others agree, nothing is decided.
+fn verdict(answers: &[Answer]) -> Verdict {
+    let has = |answer| answers.contains(&answer);
+    match (has(Answer::Yes), has(Answer::No), has(Answer::Open)) {
+        (true, true, _) => Verdict::HoldsInPart,
+        (true, false, false) => Verdict::Holds,
+        (false, true, false) => Verdict::DoesNotHold,
+        _ => Verdict::NotDecided,
+    }
+}
+
+/// Whether `a` ends below `b` whatever the seed: their ranges must not overlap, and one seed has no range.
+fn below(a: Option<&Method<'_>>, b: Option<&Method<'_>>) -> Answer {
+    let (Some(a), Some(b)) = (a, b) else { return Answer::Open };
+    match (a.diverged(), b.diverged()) {
+        (true, true) => return Answer::Open,
+        (true, false) => return Answer::No,
+        (false, true) => return Answer::of(a.test().is_some()).and(Answer::Yes),
+        (false, false) => {}
+    }
+    match (a.test(), b.test()) {
+        (Some(a), Some(b)) if a.count > 1 && b.count > 1 && a.high < b.low => Answer::Yes,
+        (Some(a), Some(b)) if a.count > 1 && b.count > 1 && b.high < a.low => Answer::No,
+        _ => Answer::Open,
+    }
+}
+
+/// “Inexact Polyak 2.31”, “DoG diverged”.
+fn told(method: &Method<'_>) -> String {
+    match method.test() {
+        _ if method.diverged() => format!("{} diverged", method.name()),
+        Some(spread) => format!("{} {:.3}", method.name(), spread.mean),
+        None => format!("{} not finished", method.name()),
+    }
+}
+
+fn told_all(network: &Network<'_>, keys: &[&str]) -> String {
+    let told: Vec<String> = keys.iter().filter_map(|key| network.method(key)).map(told).collect();
+    format!("{}: {}", network.name(), told.join(", "))
+}
+
+fn on_networks(facts: &Facts<'_>, models: &[Model], keys: &[&str]) -> String {
+    let networks = models.iter().filter_map(|model| facts.network(*model));
+    let told: Vec<String> = networks.map(|network| told_all(network, keys)).collect();
+    if told.is_empty() { "not run".to_string() } else { told.join("; ") }
+}
+
+fn below_the_decreasing(facts: &Facts<'_>) -> Decided {
+    let keys = ["inexact-polyak", "decsps", "adasps"];
+    let answers: Vec<Answer> = ALL
+        .iter()
+        .flat_map(|model| {
+            let network = facts.network(*model);
+            let method = move |key: &str| network.and_then(|n| n.method(key));
+            ["decsps", "adasps"].map(|other| below(method("inexact-polyak"), method(other)))
+        })
+        .collect();
+    Decided {
+        verdict: verdict(&answers),
+        measured: on_networks(facts, &ALL, &keys),
+        table: facts.table(&ALL, &keys),
+    }
+}
+
+/// Whether a method is below all other parameter-free ones: one that is above any settles it.
+fn lowest(facts: &Facts<'_>, key: &str, model: Model) -> Decided {
+    let network = facts.network(model);
+    let others = PARAMETER_FREE.iter().filter(|other| **other != key);
+    let method = |key: &str| network.and_then(|n| n.method(key));
+    let answer = others.map(|other| below(method(key), method(other))).fold(Answer::Yes, Answer::and);
+    Decided {
+        verdict: verdict(&[answer]),
+        measured: on_networks(facts, &[model], &PARAMETER_FREE),
+        table: facts.table(&[model], &PARAMETER_FREE),
+    }
+}
+
+fn dog_on_gpt(facts: &Facts<'_>) -> Decided {
+    let network = facts.network(Model::Gpt);
+    let method = |key: &str| network.and_then(|n| n.method(key));
+    let others = ["inexact-polyak", "decsps", "adasps"];
+    let higher =
+        others.map(|other| below(method(other), method("dog"))).into_iter().fold(Answer::Yes, Answer::and);
+    let rise = method("dog").map(|dog| largest_rise(&Curves::read(dog)));
+    let unstable = rise.map_or(Answer::Open, |rise| Answer::of(rise > UNSTABLE));
+    let measured = on_networks(facts, &[Model::Gpt], &PARAMETER_FREE);
+    Decided {
+        verdict: verdict(&[higher, unstable]),
+        measured: match rise {
+            Some(rise) => format!("{measured}; DoG's test loss is at most {rise:.2} times its lowest before"),
+            None => measured,
+        },
+        table: facts.table(&[Model::Gpt], &PARAMETER_FREE),
+    }
+}
+
+/// The largest ratio of the mean test loss at an evaluation and the lowest before it.
+fn largest_rise(curves: &Curves) -> f64 {
+    let mut lowest = f64::INFINITY;
+    let mut rise: f64 = 1.0;
+    for (_, spread) in &curves.test {
+        rise = rise.max(spread.mean / lowest);
+        lowest = lowest.min(spread.mean);
+    }
+    rise
+}
+
+fn polyak_diverges(facts: &Facts<'_>) -> Decided {
+    let models = [Model::Lstm, Model::Gpt];
+    let answer = |model: &Model| {
+        let polyak = facts.network(*model).and_then(|n| n.method("polyak-bound"));
+        let ended = polyak.filter(|polyak| polyak.test().is_some() || polyak.diverged());
+        ended.map_or(Answer::Open, |polyak| Answer::of(polyak.diverged()))
+    };
+    let keys = ["polyak-bound", "inexact-polyak"];
+    Decided {
+        verdict: verdict(&models.iter().map(answer).collect::<Vec<_>>()),
+        measured: on_networks(facts, &models, &keys),
+        table: facts.table(&models, &keys),
+    }
+}
+
+fn far_above(facts: &Facts<'_>) -> Decided {
+    let network = facts.network(Model::T5);
+    let spread =
+        |key: &str| network.and_then(|n| n.method(key)).filter(|m| !m.diverged()).and_then(Method::test);
+    let rest = ["inexact-polyak", "dog", "polyak-bound", "gd", "clipped-gd"];
+    let highest = rest.iter().filter_map(|key| spread(key)).map(|s| s.high).reduce(f64::max);
+    let answer = |key: &str| match (spread(key), highest) {
+        (Some(s), Some(highest)) if s.low > FAR_ABOVE * highest => Answer::Yes,
+        (Some(s), Some(highest)) if s.high < FAR_ABOVE * highest => Answer::No,
+        _ => Answer::Open,
+    };
+    let keys = ["decsps", "adasps", "inexact-polyak", "dog", "polyak-bound", "gd", "clipped-gd"];
+    Decided {
+        verdict: verdict(&[answer("decsps"), answer("adasps")]),
+        measured: on_networks(facts, &[Model::T5], &keys),
+        table: facts.table(&[Model::T5], &keys),
+    }
+}
+
+fn trains(facts: &Facts<'_>) -> Decided {
+    let mut words = Vec::new();
+    let mut answer = |model: &Model| {
+        let Some(network) = facts.network(*model) else { return Answer::Open };
+        let Some(method) = network.method("inexact-polyak") else { return Answer::Open };
+        let first = Curves::read(method).test.first().map(|(_, s)| s.mean);
+        match (method.test(), first) {
+            (Some(last), Some(first)) => {
+                words.push(format!("{} {first:.3} → {:.3}", network.name(), last.mean));
+                Answer::of(!method.diverged() && last.high < WELL_BELOW * first)
+            }
+            _ if method.diverged() => Answer::No,
+            _ => Answer::Open,
+        }
+    };
+    let answers: Vec<Answer> = ALL.iter().map(&mut answer).collect();
+    Decided {
+        verdict: verdict(&answers),
+        measured: if words.is_empty() {
+            "not run".to_string()
+        } else {
+            format!("test loss: {}", words.join(", "))
+        },
+        table: facts.table(&ALL, &["inexact-polyak"]),
+    }
+}
+
+fn last_and_best(facts: &Facts<'_>) -> Decided {
+    let mut answers = Vec::new();
+    let mut largest: Option<(f64, String)> = None;
+    for network in &facts.networks {
+        for method in network.methods.iter().filter(|method| !method.diverged()) {
+            let (Some(last), Some(best)) = (method.test(), method.best_test()) else { continue };
+            let away = (last.mean - best.mean).abs() / best.mean;
+            answers.push(Answer::of(away <= SAME));
+            if largest.as_ref().is_none_or(|(so_far, _)| away > *so_far) {
+                largest = Some((away, format!("{} on {}", method.name(), network.name())));
+            }
+        }
+    }
+    let same = answers.iter().filter(|answer| **answer == Answer::Yes).count();
+    let keys: Vec<&str> = facts.networks.iter().flat_map(|n| &n.methods).map(|m| m.key.as_str()).collect();
+    let keys: std::collections::BTreeSet<&str> = keys.into_iter().collect();
+    Decided {
+        verdict: verdict(&answers),
+        measured: match largest {
+            Some((away, who)) => format!(
+                "of {} methods that did not diverge, {same} end within 2 % of their best evaluation's test loss; the farthest is {who}, {:.1} %",
+                answers.len(),
+                100.0 * away
+            ),
+            None => "not run".to_string(),
+        },
+        table: facts.table(&ALL, &keys.into_iter().collect::<Vec<_>>()),
+    }
+}
+
+/// The paper's table of selected hyperparameters, seed by seed.
+fn papers_selection(model: Model) -> (&'static str, &'static str) {
+    match model {
+        Model::Lstm => ("10 / 10 / 10", "(10, 0.5) / (50, 1) / (50, 0.5)"),
+        Model::Gpt => ("0.001 / 0.001 / 0.001", "(0.001, ∞) / (0.001, 10) / (0.001, 10)"),
+        Model::T5 => ("0.1 / 0.1 / 0.05", "(1, 2) / (1, 2) / (1, 2)"),
+    }
+}
+
+fn selected(facts: &Facts<'_>) -> Decided {
+    let mut table =
+        vec![["network", "method", "selected here, seed by seed", "in the paper"].map(String::from).to_vec()];
+    let (mut words, mut answers) = (Vec::new(), Vec::new());
+    for network in &facts.networks {
+        let (gd, clipped) = papers_selection(network.comparison.model);
+        for (key, paper) in [("gd", gd), ("clipped-gd", clipped)] {
+            let Some(method) = network.method(key).filter(|method| method.is_tuned()) else { continue };
+            let ours: Vec<String> = method
+                .all_chosen()
+                .iter()
+                .map(|chosen| pair(key, &chosen.run.config.rule.to_string()))
+                .collect();
+            words.push(format!("{} on {}: {}", method.name(), network.name(), parameters(method)));
+            let at_paper = network.comparison.scale == "paper";
+            let seed_by_seed =
+                ours.iter().zip(paper.split(" / ")).map(|(ours, paper)| Answer::of(ours == paper));
+            if at_paper {
+                answers.extend(seed_by_seed)
+            } else {
+                answers.push(Answer::Open)
+            }
+            table.push(vec![network.name().into(), method.name(), ours.join(" / "), paper.into()]);
+        }
+    }
+    Decided {
+        verdict: verdict(&answers),
+        measured: match words.is_empty() {
+            true => "not run".to_string(),
+            false if answers.contains(&Answer::Open) => {
+                format!(
+                    "{} (smaller networks, so that the paper's values need not be theirs)",
+                    words.join("; ")
+                )
+            }
+            false => words.join("; "),
+        },
+        table,
+    }
+}
+
+/// As the paper writes what was selected for a method: a rate, or a rate and a threshold.
+fn pair(method: &str, rule: &str) -> String {
+    let values: Vec<&str> =
+        rule.split([':', ',']).filter_map(|p| p.split_once('=')).map(|(_, v)| v).collect();
+    match values.as_slice() {
+        [rate] if method == "gd" => rate.to_string(),
+        [rate] | [rate, "inf"] => format!("({rate}, ∞)"),
+        [rate, threshold] => format!("({rate}, {threshold})"),
+        _ => rule.to_string(),
+    }
+}
+
+fn other_horizons(facts: &Facts<'_>) -> Decided {
+    let not_run = || Decided { verdict: Verdict::NotDecided, measured: "not run".into(), table: Vec::new() };
+    let Some(network) = facts.network(Model::Gpt) else { return not_run() };
+    let horizons = network.comparison.horizons();
+    let others: Vec<u64> = horizons.iter().copied().filter(|h| *h != network.horizon).collect();
+    let (mut same, mut reversed, mut open) = (0, 0, 0);
+    for horizon in &others {
+        let there = network.comparison.methods(*horizon);
+        let find = |key: &str| there.iter().find(|method| method.key == key);
+        for (i, a) in network.methods.iter().enumerate() {
+            for b in &network.methods[..i] {
+                match (below(Some(a), Some(b)), below(find(&a.key), find(&b.key))) {
+                    (Answer::Open, _) | (_, Answer::Open) => open += 1,
+                    (here, there) if here == there => same += 1,
+                    _ => reversed += 1,
+                }
+            }
+        }
+    }
+    if same + reversed + open == 0 {
+        return not_run();
+    }
+    let ranking = |horizon: u64| {
+        let mut methods: Vec<(f64, String)> = network
+            .comparison
+            .methods(horizon)
+            .iter()
+            .filter(|method| !method.diverged())
+            .filter_map(|method| Some((method.test()?.mean, method.name())))
+            .collect();
+        methods.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let told: Vec<String> = methods.iter().map(|(loss, name)| format!("{name} {loss:.3}")).collect();
+        vec![format!("T = {horizon}"), told.join(" < ")]
+    };
+    let mut table = vec![vec!["T".to_string(), "from the lowest test loss".to_string()]];
+    table.extend(horizons.into_iter().map(ranking));
+    Decided {
+        verdict: match (same, reversed) {
+            (_, 1..) if same > 0 => Verdict::HoldsInPart,
+            (_, 1..) => Verdict::DoesNotHold,
+            (1.., 0) => Verdict::Holds,
+            _ => Verdict::NotDecided,
+        },
+        measured: format!(
+            "of the pairs of methods that the seeds tell apart at T = {} and at another T, {same} are ranked the same and {reversed} the other way round; \
+             {open} cannot be told apart",
+            network.horizon
+        ),
+        table,
+    }
+}
+
+fn clipping_helps(facts: &Facts<'_>) -> Decided {
+    let keys = ["gd", "clipped-gd"];
+    let answer = |model: &Model| {
+        let network = facts.network(*model);
+        let [gd, clipped] = keys.map(|key| network.and_then(|n| n.method(key)));
+        match (below(gd, clipped), gd.and_then(Method::test), clipped.and_then(Method::test)) {
+            (Answer::Yes, ..) => Answer::No,
+            (_, Some(gd), Some(clipped)) if clipped.mean <= gd.mean => Answer::Yes,
+            (Answer::No, ..) => Answer::Yes,
+            _ => Answer::Open,
+        }
+    };
+    Decided {
+        verdict: verdict(&ALL.iter().map(answer).collect::<Vec<_>>()),
+        measured: on_networks(facts, &ALL, &keys),
+        table: facts.table(&ALL, &keys),
+    }
+}
+
+fn smoothness(facts: &Facts<'_>) -> Decided {
+    let header = ["network", "method", "points", "correlation", "L₀", "L₁", "largest smoothness", "L/L₀"];
+    let mut table = vec![header.map(String::from).to_vec()];
+    let (mut answers, mut words) = (Vec::new(), Vec::new());
+    for network in &facts.networks {
+        for method in &network.methods {
+            let points = Curves::read(method).smoothness;
+            let mut probe = Probe::new(None);
+            points.iter().for_each(|p| probe.push(p[0], p[1], p[2]));
+            let reading = probe.read();
+            let (Some(line), Some(fit)) = (reading.envelope, reading.regression) else { continue };
+            let largest = points.iter().map(|p| p[1]).fold(0.0, f64::max);
+            let (correlation, ratio) = (fit.correlation.unwrap_or(0.0), largest / line.l0);
+            table.push(vec![
+                network.name().into(),
+                method.name(),
+                reading.points.to_string(),
+                format!("{correlation:.2}"),
+                format!("{:.3}", line.l0),
+                format!("{:.3}", line.l1),
+                format!("{largest:.3}"),
+                if ratio.is_finite() { format!("{ratio:.0}") } else { "L₀ = 0".to_string() },
+            ]);
+            if method.key == "inexact-polyak" {
+                answers.extend([Answer::of(correlation > CORRELATED), Answer::of(ratio >= 1000.0)]);
+                words.push(format!("{}: correlation {correlation:.2}, L/L₀ = {ratio:.0}", network.name()));
+            }
+        }
+    }
+    Decided {
+        verdict: verdict(&answers),
+        measured: match words.is_empty() {
+            true => "not measured".to_string(),
+            false => format!("along Inexact Polyak's runs, {}", words.join("; ")),
+        },
+        table,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_of_several_answers() {
+        use Answer::{No, Open, Yes};
+        for (answers, wanted) in [
+            (&[Yes, Yes][..], Verdict::Holds),
+            (&[No, No], Verdict::DoesNotHold),
+            (&[Yes, No, Open], Verdict::HoldsInPart),
+            (&[Yes, Open], Verdict::NotDecided),
+            (&[No, Open], Verdict::NotDecided),
+            (&[], Verdict::NotDecided),
+        ] {
+            assert_eq!(verdict(answers), wanted, "{answers:?}");
+        }
+    }
+
+    #[test]
+    fn without_runs_nothing_is_decided() {
+        let all = claims(&[]);
+        assert_eq!(all.len(), 12);
+        assert!(all.iter().all(|claim| claim.verdict == Verdict::NotDecided), "{all:?}");
+    }
+
+    #[test]
+    fn pairs_as_the_paper_writes_them() {
+        assert_eq!(pair("gd", "gd:lr=0.1"), "0.1");
+        assert_eq!(pair("clipped-gd", "clipped-gd:lr=50,threshold=0.5"), "(50, 0.5)");
+        for unclipped in ["gd:lr=0.001", "clipped-gd:lr=0.001,threshold=inf"] {
+            assert_eq!(pair("clipped-gd", unclipped), "(0.001, ∞)");
+        }
+    }
+}
