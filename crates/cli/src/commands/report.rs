@@ -22,8 +22,8 @@ pub fn run(args: &Report) -> Result<(), End> {
         return show(args);
     }
     let make = |folders: &[PathBuf], page: &Path| {
-        output::check_parent(page, "--out")?;
         let results = Results::read(folders).map_err(End::results)?;
+        output::check_parent(page, "--out")?;
         write(&results, page)?;
         output::print(&format!("{}\n", page.display()))
     };

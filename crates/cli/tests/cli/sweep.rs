@@ -31,7 +31,7 @@ const SWEEP: &str = "experiment = \"x.toml\"
 seeds = [1, 2]
 [[method]]
 rule = \"gd\"
-grid.lr = [0.1, 0.5, 1e9]
+grid.lr = [0.1, 0.5, 1e38]
 [[method]]
 rule = \"clipped-gd:lr=0.1\"
 grid.threshold = [1]
@@ -230,7 +230,7 @@ fn wrong_requests_end_with_2() {
 fn trials_are_listed_with_their_indices() {
     let folder = bench();
     let output = sweep(folder.path(), "--list");
-    expect(&output, 0, &["   8  gd:lr=1e9, 8 steps, seed 2", "  11  dog"]);
+    expect(&output, 0, &["   8  gd:lr=1e38, 8 steps, seed 2", "  11  dog"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), TRIALS);
     assert!(!folder.path().join("untuned-runs").exists(), "nothing is made");
 }

@@ -2,33 +2,57 @@
 
 use std::collections::BTreeMap;
 
-use super::{Method, Spread};
+use rayon::prelude::*;
+
+use super::{Comparison, Method, Spread};
 use crate::runs::{Run, Standing};
-use crate::traces::{Band, Binned, TraceError, read_eval, read_trace};
+use crate::traces::{Band, Binned, DEFAULT_BINS, TraceError, read_eval, read_trace};
 use crate::train::folder::{EVAL, TRACE};
 
-/// Bins of a curve: more than a figure has columns.
-const BINS: usize = 400;
-/// Points of the local smoothness that are kept of a run.
+/// Points of the local smoothness that are kept of a method.
 const MOST_POINTS: usize = 1 << 14;
 
 /// A method's curves over its seeds.
 #[derive(Debug, Clone, Default)]
 pub struct Curves {
     /// The training loss.
-    pub train: Option<Band>,
+    pub train: Band,
     /// The test loss at every evaluation that all seeds have.
     pub test: Vec<(u64, Spread)>,
     /// The step size η.
-    pub step_size: Option<Band>,
+    pub step_size: Band,
     /// The length η‖g‖ of the step.
-    pub length: Option<Band>,
+    pub length: Band,
     /// ‖g‖.
-    pub grad_norm: Option<Band>,
+    pub grad_norm: Band,
     /// Where it was measured, ‖g‖, the local smoothness and the length of the step.
     pub smoothness: Vec<[f64; 3]>,
     /// What could not be read, one sentence each; the run is left out.
     pub problems: Vec<String>,
+}
+
+/// The curves of every method of a comparison, by horizon and method. Traces are read once, however many figures and claims ask.
+#[derive(Debug, Clone, Default)]
+pub struct AllCurves(BTreeMap<(u64, String), Curves>);
+
+impl AllCurves {
+    /// Reads all of them, on all cores.
+    pub fn read(comparison: &Comparison) -> AllCurves {
+        let horizons = comparison.horizons();
+        let methods: Vec<Method<'_>> = horizons.iter().flat_map(|h| comparison.methods(*h)).collect();
+        let read = |method: &Method<'_>| ((method.horizon, method.key.clone()), Curves::read(method));
+        AllCurves(methods.par_iter().map(read).collect())
+    }
+
+    /// Those of a method.
+    pub fn of(&self, method: &Method<'_>) -> Option<&Curves> {
+        self.0.get(&(method.horizon, method.key.clone()))
+    }
+
+    /// What could not be read, one sentence each.
+    pub fn problems(&self) -> impl Iterator<Item = &String> {
+        self.0.values().flat_map(|curves| &curves.problems)
+    }
 }
 
 /// One run's.
@@ -42,40 +66,44 @@ struct Binnings {
 
 impl Curves {
     /// Reads the runs that stand for the method's seeds; where it has no grid, also those that have not ended.
-    pub fn read(method: &Method<'_>) -> Curves {
+    fn read(method: &Method<'_>) -> Curves {
         let mut runs: Vec<&Run> = method.all_chosen().iter().map(|chosen| chosen.run).collect();
         if !method.is_tuned() {
             runs.extend(method.runs.iter().filter(|run| run.standing == Standing::Unfinished));
         }
         let mut curves = Curves::default();
-        let (mut binnings, mut evaluations) = (Vec::new(), Vec::new());
+        let mut evaluations = Vec::new();
         for run in runs {
             match Binnings::read(run, method.horizon).and_then(|b| Ok((b, tests(run)?))) {
                 Ok((binned, tests)) => {
-                    curves.smoothness.extend_from_slice(&binned.smoothness);
-                    binnings.push(binned);
+                    curves.add(binned);
                     evaluations.push(tests);
                 }
                 Err(error) => curves.problems.push(format!("{error}; the run is left out of the figures")),
             }
         }
-        let band = |of: fn(&Binnings) -> &Binned| {
-            let runs: Vec<Binned> = binnings.iter().map(|b| of(b).clone()).collect();
-            // All were made for the same number of steps.
-            Band::of(&runs).ok().filter(|band| band.seeds > 0)
-        };
-        curves.train = band(|b| &b.loss);
-        curves.step_size = band(|b| &b.step_size);
-        curves.length = band(|b| &b.length);
-        curves.grad_norm = band(|b| &b.grad_norm);
         curves.test = common(&evaluations);
         curves
+    }
+
+    fn add(&mut self, run: Binnings) {
+        for (band, binned) in [
+            (&mut self.train, run.loss),
+            (&mut self.step_size, run.step_size),
+            (&mut self.length, run.length),
+            (&mut self.grad_norm, run.grad_norm),
+        ] {
+            // Cannot fail: all runs of a method are binned for the same number of steps.
+            let _ = band.add(&binned);
+        }
+        let room = MOST_POINTS.saturating_sub(self.smoothness.len());
+        self.smoothness.extend(run.smoothness.into_iter().take(room));
     }
 }
 
 impl Binnings {
     fn read(run: &Run, steps: u64) -> Result<Binnings, TraceError> {
-        let new = || Binned::new(steps, BINS);
+        let new = || Binned::new(steps, DEFAULT_BINS);
         let mut binned = Binnings {
             loss: new(),
             step_size: new(),

@@ -1,16 +1,15 @@
 //! The figures of a comparison, from its runs' folders alone.
 
-use rayon::prelude::*;
 use untuned::spec::number;
 use untuned::theory::Probe;
 
-use super::curves::Curves;
+use super::curves::{AllCurves, Curves};
 use super::{Comparison, Method, Spread, parameter};
 use crate::figure::{
     Axis, Cell, Content, Figure, HeatMap, Legend, Marks, Panel, Series, Style, method_name, method_style,
 };
 use crate::runs::Run;
-use crate::traces::Band;
+use crate::traces::{Band, BandBin};
 use crate::train::Model;
 
 /// A figure with its place.
@@ -24,40 +23,38 @@ pub struct Drawn {
     pub figure: Figure,
 }
 
-/// All figures of a comparison, and what could not be read for them.
-pub fn draw(comparison: &Comparison) -> (Vec<Drawn>, Vec<String>) {
-    let Some(horizon) = comparison.main_horizon() else { return (Vec::new(), Vec::new()) };
-    let methods = read(comparison, horizon);
-    let problems = methods.iter().flat_map(|(_, curves)| curves.problems.clone()).collect();
+/// All figures of a comparison.
+pub fn draw(comparison: &Comparison, curves: &AllCurves) -> Vec<Drawn> {
+    let Some(horizon) = comparison.main_horizon() else { return Vec::new() };
+    let methods = with_curves(comparison, horizon, curves);
     let mut drawn = vec![losses(comparison, horizon, &methods)];
     drawn.extend(losses_with_all(comparison, horizon, &methods));
     drawn.extend(hyperparameters(comparison, horizon, &methods));
-    drawn.extend(horizons(comparison));
+    drawn.extend(horizons(comparison, curves));
     drawn.push(steps(comparison, horizon, &methods));
     drawn.extend(smoothness(comparison, &methods));
     drawn.extend(cost(comparison, horizon, &methods));
-    (drawn, problems)
+    drawn
 }
 
-type Read<'a> = Vec<(Method<'a>, Curves)>;
+type Read<'a> = Vec<(Method<'a>, &'a Curves)>;
 
-fn read(comparison: &Comparison, horizon: u64) -> Read<'_> {
-    let methods = comparison.methods(horizon);
-    methods.into_par_iter().map(|method| (method.clone(), Curves::read(&method))).collect()
+fn with_curves<'a>(comparison: &'a Comparison, horizon: u64, curves: &'a AllCurves) -> Read<'a> {
+    let methods = comparison.methods(horizon).into_iter();
+    methods.filter_map(|method| curves.of(&method).map(|curves| (method, curves))).collect()
 }
 
-/// The seeds' mean with their range.
+/// The mean of the seeds, in an area that holds every value of every seed. Where a seed has none the line breaks.
 fn of_band(key: &str, band: &Band) -> Series {
-    let whole = |bin: &crate::traces::BandBin| bin.means.filter(|_| bin.seeds == band.seeds);
-    let points: Vec<(f64, f64)> =
-        band.bins.iter().map(|bin| (bin.from as f64, whole(bin).map_or(f64::NAN, |m| m.mean))).collect();
-    let range: Vec<(f64, f64)> = band
-        .bins
-        .iter()
-        .map(|bin| whole(bin).map_or((f64::NAN, f64::NAN), |m| (m.lowest, m.highest)))
-        .collect();
-    let series = Series::method(key, points);
-    if band.seeds > 1 { series.band(range) } else { series }
+    let whole = |bin: &BandBin| bin.means.filter(|_| bin.seeds == band.seeds);
+    let point = |bin: &BandBin| (bin.from as f64, whole(bin).map_or(f64::NAN, |means| means.mean));
+    let range = |bin: &BandBin| match (whole(bin), bin.lowest, bin.highest) {
+        (Some(_), Some(lowest), Some(highest)) => (lowest, highest),
+        _ => (f64::NAN, f64::NAN),
+    };
+    let points: Vec<(f64, f64)> = band.bins.iter().map(point).collect();
+    let range: Vec<(f64, f64)> = band.bins.iter().map(range).collect();
+    Series::method(key, points).band(range)
 }
 
 fn of_tests(key: &str, tests: &[(u64, Spread)]) -> Series {
@@ -71,11 +68,10 @@ fn seeds(methods: &Read<'_>) -> usize {
     methods.iter().map(|(method, _)| method.seeds().len()).max().unwrap_or(0)
 }
 
-/// “mean of 3 seeds, with their range”.
 fn over_seeds(count: usize) -> String {
     match count {
-        1 => "One seed.".to_string(),
-        count => format!("Mean of {count} seeds; the pale area is their range."),
+        1 => "One seed; the pale area holds every value.".to_string(),
+        count => format!("Mean of {count} seeds; the pale area holds every value of every seed."),
     }
 }
 
@@ -91,21 +87,19 @@ fn tuned(methods: &Read<'_>) -> String {
     }
 }
 
-fn two_panels<'a>(methods: impl Iterator<Item = &'a (Method<'a>, Curves)>, log: bool) -> [Panel; 2] {
+fn two_panels<'a>(methods: impl Iterator<Item = &'a (Method<'a>, &'a Curves)>, log: bool) -> [Panel; 2] {
     let y = |label: &str| if log { Axis::log(label) } else { Axis::linear(label) };
     let mut train = Panel::new(Axis::linear("step"), y("training loss"));
     let mut test = Panel::new(Axis::linear("step"), y("test loss"));
     for (method, curves) in methods {
-        if let Some(band) = &curves.train {
-            train = train.series(of_band(&method.key, band));
-        }
+        train = train.series(of_band(&method.key, &curves.train));
         test = test.series(of_tests(&method.key, &curves.test));
     }
     [train, test]
 }
 
 /// Whether the losses span more than a decade.
-fn wide(methods: &[&(Method<'_>, Curves)]) -> bool {
+fn wide(methods: &[&(Method<'_>, &Curves)]) -> bool {
     let tests = methods.iter().flat_map(|(_, curves)| &curves.test).map(|(_, s)| s.mean);
     let (low, high) = tests.fold((f64::INFINITY, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
     low > 0.0 && high > 10.0 * low
@@ -113,7 +107,7 @@ fn wide(methods: &[&(Method<'_>, Curves)]) -> bool {
 
 /// The paper's Figure 3: without the methods that diverge.
 fn losses(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Drawn {
-    let calm: Vec<&(Method<'_>, Curves)> = methods.iter().filter(|(method, _)| !method.diverged()).collect();
+    let calm: Vec<&(Method<'_>, &Curves)> = methods.iter().filter(|(method, _)| !method.diverged()).collect();
     let left_out: Vec<String> =
         methods.iter().filter(|(method, _)| method.diverged()).map(|(method, _)| method.name()).collect();
     let mut panels = two_panels(calm.iter().copied(), wide(&calm));
@@ -253,12 +247,12 @@ fn against_the_rate(methods: &Read<'_>, grid: &Method<'_>, rates: &[f64]) -> Pan
 }
 
 /// The appendix's comparison of horizons.
-fn horizons(comparison: &Comparison) -> Option<Drawn> {
+fn horizons(comparison: &Comparison, curves: &AllCurves) -> Option<Drawn> {
     let horizons = comparison.horizons();
     (horizons.len() > 1).then(|| {
         let panel = |horizon: &u64| {
-            let methods = read(comparison, *horizon);
-            let calm: Vec<&(Method<'_>, Curves)> = methods.iter().filter(|(m, _)| !m.diverged()).collect();
+            let methods = with_curves(comparison, *horizon, curves);
+            let calm: Vec<&(Method<'_>, &Curves)> = methods.iter().filter(|(m, _)| !m.diverged()).collect();
             let y = if wide(&calm) { Axis::log("test loss") } else { Axis::linear("test loss") };
             let panel = Panel::new(Axis::linear("step"), y).title(format!("T = {horizon}"));
             calm.iter().fold(panel, |panel, (method, curves)| panel.series(of_tests(&method.key, &curves.test)))
@@ -274,12 +268,9 @@ fn horizons(comparison: &Comparison) -> Option<Drawn> {
 
 /// Beyond the paper: step size, length of the step, norm of the gradient.
 fn steps(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Drawn {
-    let panel = |label: &str, of: fn(&Curves) -> &Option<Band>| {
+    let panel = |label: &str, of: fn(&Curves) -> &Band| {
         let panel = Panel::new(Axis::linear("step"), Axis::log(label));
-        methods.iter().fold(panel, |panel, (method, curves)| match of(curves) {
-            Some(band) => panel.series(of_band(&method.key, band)),
-            None => panel,
-        })
+        methods.iter().fold(panel, |panel, (method, curves)| panel.series(of_band(&method.key, of(curves))))
     };
     let caption = format!(
         "{}: the step size η, the length of the step η‖g‖, and the gradient's norm ‖g‖, T = {horizon}. Clipping with threshold c keeps \

@@ -124,7 +124,7 @@ impl Writer {
             Kind::Shades => {
                 for i in 0..5 {
                     let left = left + f64::from(i) * 8.0;
-                    self.box_of(
+                    self.filled(
                         &Area { left, top: y + 1.0, width: 8.0, height: side },
                         &hex(shade(f64::from(i) / 4.0)),
                     );

@@ -61,10 +61,12 @@ pub(super) fn write(figure: &Figure, paint: Paint) -> String {
     bottom += writer.signs(&signs, full, bottom);
     let height = (bottom + MARGIN - 2.0).ceil();
 
+    // The content of an image is hidden from screen readers; on a page its legend can be pressed.
+    let role = if paint == Paint::Page { "group" } else { "img" };
     let mut out = String::with_capacity(writer.out.len() + 512);
     let _ = write!(
         out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"figure\" role=\"img\" width=\"{full}\" height=\"{height}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"figure\" role=\"{role}\" width=\"{full}\" height=\"{height}\" \
          viewBox=\"0 0 {full} {height}\" font-family=\"Inter, sans-serif\" font-size=\"{TICK_SIZE}\" fill=\"{}\"",
         paint.ink()
     );

@@ -3,7 +3,7 @@
 use untuned::theory::Probe;
 
 use crate::claims::{Claim, Verdict};
-use crate::compare::{Comparison, Curves, Method, Spread, parameters};
+use crate::compare::{AllCurves, Comparison, Curves, Method, Spread, parameters};
 use crate::train::Model;
 
 /// The methods without anything to tune, in the paper's comparison.
@@ -19,9 +19,11 @@ const SAME: f64 = 0.02;
 /// “Correlates”.
 const CORRELATED: f64 = 0.5;
 
-/// The twelve claims, from the comparisons of the three networks; of several of one network the first counts.
-pub fn claims(comparisons: &[Comparison]) -> Vec<Claim> {
-    let of = |model: Model| comparisons.iter().find(|c| c.model == model).and_then(Network::of);
+/// The twelve claims, from the comparisons of the three networks with their curves; of several of one network the first counts.
+pub fn claims(comparisons: &[(&Comparison, &AllCurves)]) -> Vec<Claim> {
+    let of = |model: Model| {
+        comparisons.iter().find(|(c, _)| c.model == model).and_then(|(c, all)| Network::of(c, all))
+    };
     let networks = [of(Model::Lstm), of(Model::Gpt), of(Model::T5)];
     let facts = Facts { networks: networks.into_iter().flatten().collect() };
     let claims: [(&str, fn(&Facts<'_>) -> Decided); 12] = [
@@ -57,14 +59,15 @@ pub fn claims(comparisons: &[Comparison]) -> Vec<Claim> {
 /// A network's comparison at its main horizon.
 struct Network<'a> {
     comparison: &'a Comparison,
+    curves: &'a AllCurves,
     horizon: u64,
     methods: Vec<Method<'a>>,
 }
 
 impl<'a> Network<'a> {
-    fn of(comparison: &'a Comparison) -> Option<Network<'a>> {
+    fn of(comparison: &'a Comparison, curves: &'a AllCurves) -> Option<Network<'a>> {
         let horizon = comparison.main_horizon()?;
-        Some(Network { comparison, horizon, methods: comparison.methods(horizon) })
+        Some(Network { comparison, curves, horizon, methods: comparison.methods(horizon) })
     }
 
     fn name(&self) -> &'static str {
@@ -224,7 +227,8 @@ fn dog_on_gpt(facts: &Facts<'_>) -> Decided {
     let others = ["inexact-polyak", "decsps", "adasps"];
     let higher =
         others.map(|other| below(method(other), method("dog"))).into_iter().fold(Answer::Yes, Answer::and);
-    let rise = method("dog").map(|dog| largest_rise(&Curves::read(dog)));
+    let curves = network.zip(method("dog")).and_then(|(network, dog)| network.curves.of(dog));
+    let rise = curves.map(largest_rise);
     let unstable = rise.map_or(Answer::Open, |rise| Answer::of(rise > UNSTABLE));
     let measured = on_networks(facts, &[Model::Gpt], &PARAMETER_FREE);
     Decided {
@@ -287,7 +291,7 @@ fn trains(facts: &Facts<'_>) -> Decided {
     let mut answer = |model: &Model| {
         let Some(network) = facts.network(*model) else { return Answer::Open };
         let Some(method) = network.method("inexact-polyak") else { return Answer::Open };
-        let first = Curves::read(method).test.first().map(|(_, s)| s.mean);
+        let first = network.curves.of(method).and_then(|curves| curves.test.first()).map(|(_, s)| s.mean);
         match (method.test(), first) {
             (Some(last), Some(first)) => {
                 words.push(format!("{} {first:.3} → {:.3}", network.name(), last.mean));
@@ -478,7 +482,7 @@ fn smoothness(facts: &Facts<'_>) -> Decided {
     let (mut answers, mut words) = (Vec::new(), Vec::new());
     for network in &facts.networks {
         for method in &network.methods {
-            let points = Curves::read(method).smoothness;
+            let Some(Curves { smoothness: points, .. }) = network.curves.of(method) else { continue };
             let mut probe = Probe::new(None);
             points.iter().for_each(|p| probe.push(p[0], p[1], p[2]));
             let reading = probe.read();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Page, html, networks, synthetic as synthetic_sections};
 use crate::claims::Claim;
-use crate::compare::{self, Comparison, Drawn, compare};
+use crate::compare::{self, AllCurves, Comparison, Drawn, compare};
 use crate::figure::{self, Figure, FigureError};
 use crate::networks::claims;
 use crate::runs;
@@ -96,17 +96,15 @@ impl Results {
             problems.extend(below.problems);
         }
         let comparisons = compare(runs);
-        let mut figures = Vec::new();
-        for comparison in &comparisons {
-            let (drawn, wrong) = compare::draw(comparison);
-            figures.push(drawn);
-            problems.extend(wrong);
-        }
+        let curves: Vec<AllCurves> = comparisons.iter().map(AllCurves::read).collect();
+        problems.extend(curves.iter().flat_map(|curves| curves.problems().cloned()));
+        let both = || comparisons.iter().zip(&curves);
+        let figures = both().map(|(comparison, curves)| compare::draw(comparison, curves)).collect();
         let compared = comparisons.iter().any(|c| {
             let methods = c.main_horizon().map_or(Vec::new(), |horizon| c.methods(horizon));
             methods.len() > 1 && methods.iter().any(|method| method.key == "inexact-polyak")
         });
-        let claims = if compared { claims(&comparisons) } else { Vec::new() };
+        let claims = if compared { claims(&both().collect::<Vec<_>>()) } else { Vec::new() };
         Ok(Results { synthetic: found, comparisons, claims, figures, commands, problems })
     }
 

@@ -24,7 +24,7 @@ const CLAIMS: &str = "Four numbers with slashes are for L₁ = 1 / 10 / 100 / 10
 
 fn figures(results: &Synthetic) -> String {
     let intro =
-        "<p>Point at a curve to read its values; press a name in a legend to hide it.</p>".to_string();
+        "<p>Point at a curve to read its values; press a name in a legend to hide it there, or in the bar above to hide it everywhere.</p>".to_string();
     synthetic::figures(results)
         .iter()
         .fold(intro, |out, (file, figure)| out + &html::figure(file, figure, synthetic::caption(file)))

@@ -103,16 +103,18 @@ impl Binned {
 }
 
 /// The same run made with several seeds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Band {
     /// The seeds.
     pub seeds: usize,
+    /// The steps of each.
+    pub steps: u64,
     /// The bins, in order.
     pub bins: Vec<BandBin>,
 }
 
 /// What the seeds have in the steps from `from` up to but without `to`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct BandBin {
     /// The first step.
     pub from: u64,
@@ -151,35 +153,43 @@ impl Band {
     /// The band of some seeds, one run for each; without any it has no bins.
     ///
     /// # Errors
-    /// When they have not the same number of steps and bins.
+    /// As [`Band::add`].
     pub fn of(runs: &[Binned]) -> Result<Band, UnlikeRuns> {
-        let Some(first) = runs.first() else { return Ok(Band { seeds: 0, bins: Vec::new() }) };
-        let size = |run: &Binned| (run.steps, run.bins.len());
-        if let Some(other) = runs.iter().find(|run| size(run) != size(first)) {
-            let ((first, first_bins), (other, other_bins)) = (size(first), size(other));
+        let mut band = Band::default();
+        runs.iter().try_for_each(|run| band.add(run))?;
+        Ok(band)
+    }
+
+    /// Takes in one more seed, which then can be forgotten: a band takes the same memory for any number of seeds.
+    ///
+    /// # Errors
+    /// When it has not the same number of steps and bins as the seeds before.
+    pub fn add(&mut self, run: &Binned) -> Result<(), UnlikeRuns> {
+        if self.seeds == 0 {
+            let empty = |bin: &Bin| BandBin { from: bin.from, to: bin.to, ..BandBin::default() };
+            (self.steps, self.bins) = (run.steps, run.bins.iter().map(empty).collect());
+        }
+        let (ours, theirs) = ((self.steps, self.bins.len()), (run.steps, run.bins.len()));
+        if ours != theirs {
+            let ((first, first_bins), (other, other_bins)) = (ours, theirs);
             return Err(UnlikeRuns { first, first_bins, other, other_bins });
         }
-        let at = |place: usize| BandBin::of(runs.iter().map(|run| &run.bins[place]));
-        Ok(Band { seeds: runs.len(), bins: (0..first.bins.len()).map(at).collect() })
+        self.seeds += 1;
+        self.bins.iter_mut().zip(&run.bins).for_each(|(band, bin)| band.add(bin));
+        Ok(())
     }
 }
 
 impl BandBin {
-    /// The same bin of all seeds.
-    fn of<'a>(bins: impl Iterator<Item = &'a Bin>) -> BandBin {
-        let mut band =
-            BandBin { from: 0, to: 0, seeds: 0, missing: 0, means: None, lowest: None, highest: None };
-        for bin in bins {
-            (band.from, band.to) = (bin.from, bin.to);
-            band.missing += bin.missing;
-            let Some(here) = bin.extent else { continue };
-            band.seeds += 1;
-            let count = band.seeds as u64;
-            band.means = Some(band.means.map_or(Extent::of(here.mean), |e| e.with(here.mean, count)));
-            band.lowest = Some(band.lowest.map_or(here.lowest, |lowest| lowest.min(here.lowest)));
-            band.highest = Some(band.highest.map_or(here.highest, |highest| highest.max(here.highest)));
-        }
-        band
+    /// Takes in the same bin of one more seed.
+    fn add(&mut self, bin: &Bin) {
+        self.missing += bin.missing;
+        let Some(here) = bin.extent else { return };
+        self.seeds += 1;
+        let count = self.seeds as u64;
+        self.means = Some(self.means.map_or(Extent::of(here.mean), |e| e.with(here.mean, count)));
+        self.lowest = Some(self.lowest.map_or(here.lowest, |lowest| lowest.min(here.lowest)));
+        self.highest = Some(self.highest.map_or(here.highest, |highest| highest.max(here.highest)));
     }
 }
 
@@ -283,7 +293,7 @@ mod tests {
         let message = unlike.unwrap_err().to_string();
         assert!(message.contains("200 steps in 10 bins") && message.contains("100 steps"), "{message}");
         assert!(Band::of(&[Binned::new(100, 10), Binned::new(100, 9)]).is_err());
-        assert_eq!(Band::of(&[]).unwrap(), Band { seeds: 0, bins: vec![] });
+        assert_eq!(Band::of(&[]).unwrap(), Band::default());
     }
 
     proptest! {
