@@ -265,7 +265,7 @@ impl sweep::Progress for Display<'_> {
         if failed || !self.seen {
             let (all, wall, since) =
                 (self.plan.trials.len(), wall.as_secs_f64(), self.began.elapsed().as_secs());
-            self.say(&format!("{done}/{all} after {since} s: {}, {told} [{wall:.1} s]", named(trial)));
+            self.say(&format!("{done}/{all} after {since} s: {}, {told} [{wall:.2} s]", named(trial)));
         }
     }
 

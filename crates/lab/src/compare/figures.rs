@@ -105,11 +105,16 @@ fn wide(methods: &[&(Method<'_>, &Curves)]) -> bool {
     low > 0.0 && high > 10.0 * low
 }
 
+/// Whether the others can be seen beside it: it did not diverge, and its test loss was never above that of the first weights.
+fn is_calm(method: &Method<'_>, curves: &Curves) -> bool {
+    let first = curves.test.first().map_or(f64::INFINITY, |(_, spread)| spread.high);
+    !method.diverged() && curves.test.iter().all(|(_, spread)| spread.high <= first)
+}
+
 /// The paper's Figure 3: without the methods that diverge.
 fn losses(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Drawn {
-    let calm: Vec<&(Method<'_>, &Curves)> = methods.iter().filter(|(method, _)| !method.diverged()).collect();
-    let left_out: Vec<String> =
-        methods.iter().filter(|(method, _)| method.diverged()).map(|(method, _)| method.name()).collect();
+    let (calm, wild): (Vec<_>, Vec<_>) = methods.iter().partition(|(method, curves)| is_calm(method, curves));
+    let left_out: Vec<String> = wild.iter().map(|(method, _)| method.name()).collect();
     let mut panels = two_panels(calm.iter().copied(), wide(&calm));
     if let Some(best) = comparison.best_loss {
         panels[1] = panels[1].clone().note(format!("best possible loss {best:.3}"));
@@ -122,16 +127,19 @@ fn losses(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Drawn {
         tuned(methods)
     );
     if !left_out.is_empty() {
-        caption.push_str(&format!(" Left out here, because they diverged: {}.", left_out.join(", ")));
+        caption.push_str(&format!(
+            " Left out here, because their test loss was above that of the first weights: {}.",
+            left_out.join(", ")
+        ));
     }
     Drawn { file: format!("{}-losses", comparison.name), caption, figure: Figure::new(panels).columns(2) }
 }
 
 /// The appendix's version, with those that diverge, on a log axis.
 fn losses_with_all(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Option<Drawn> {
-    methods.iter().any(|(method, _)| method.diverged()).then(|| {
+    methods.iter().any(|(method, curves)| !is_calm(method, curves)).then(|| {
         let caption = format!(
-            "{}: the same with the methods that diverge, T = {horizon}. A line ends where a seed's loss was not finite.",
+            "{}: the same with all methods, T = {horizon}. A line ends where a seed's loss was not finite.",
             comparison.title()
         );
         let figure = Figure::new(two_panels(methods.iter(), true)).columns(2);
@@ -175,7 +183,7 @@ fn hyperparameters(comparison: &Comparison, horizon: u64, methods: &Read<'_>) ->
             .iter()
             .map(|run| run.summary().map(|s| s.final_test_loss.filter(|_| !s.diverged).unwrap_or(f64::NAN)))
             .collect();
-        let cell = match losses.as_deref().map(|losses| Spread::of(losses)) {
+        let cell = match losses.as_deref().map(Spread::of) {
             Some(Some(_)) if losses.iter().flatten().any(|loss| loss.is_nan()) => Cell::diverged(),
             Some(Some(spread)) => Cell::value(spread.mean),
             _ => Cell::not_run(),
@@ -252,13 +260,14 @@ fn horizons(comparison: &Comparison, curves: &AllCurves) -> Option<Drawn> {
     (horizons.len() > 1).then(|| {
         let panel = |horizon: &u64| {
             let methods = with_curves(comparison, *horizon, curves);
-            let calm: Vec<&(Method<'_>, &Curves)> = methods.iter().filter(|(m, _)| !m.diverged()).collect();
+            let calm: Vec<_> = methods.iter().filter(|(m, curves)| is_calm(m, curves)).collect();
             let y = if wide(&calm) { Axis::log("test loss") } else { Axis::linear("test loss") };
             let panel = Panel::new(Axis::linear("step"), y).title(format!("T = {horizon}"));
             calm.iter().fold(panel, |panel, (method, curves)| panel.series(of_tests(&method.key, &curves.test)))
         };
         let caption = format!(
-            "{}: the test loss for different numbers of steps T. Inexact Polyak's step size has √T in it, so each T is another run.",
+            "{}: the test loss for different numbers of steps T. Inexact Polyak's step size has √T in it, so each T is another run. \
+             Methods whose test loss was above that of the first weights are left out.",
             comparison.title()
         );
         let figure = Figure::new(horizons.iter().map(panel));

@@ -52,7 +52,7 @@ pub struct Comparison {
     pub runs: Vec<Run>,
 }
 
-/// Sorts runs into comparisons, by name and scale.
+/// Sorts runs into comparisons: in the paper's order of the networks, then by name and scale.
 pub fn compare(runs: Vec<Run>) -> Vec<Comparison> {
     let mut groups: BTreeMap<Vec<(String, String)>, Vec<Run>> = BTreeMap::new();
     for run in runs {
@@ -65,7 +65,13 @@ pub fn compare(runs: Vec<Run>) -> Vec<Comparison> {
         key.extend(fixed.filter(|(k, _)| !FREE.contains(&k.as_str()) && !k.starts_with("optimizer.")));
         groups.entry(key).or_default().push(run);
     }
-    groups.into_values().filter_map(Comparison::of).collect()
+    let mut comparisons: Vec<Comparison> = groups.into_values().filter_map(Comparison::of).collect();
+    comparisons.sort_by_key(|comparison| match comparison.model {
+        Model::Lstm => 0,
+        Model::Gpt => 1,
+        Model::T5 => 2,
+    });
+    comparisons
 }
 
 impl Comparison {

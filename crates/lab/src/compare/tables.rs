@@ -45,9 +45,12 @@ pub(crate) fn parameters(method: &Method<'_>) -> String {
     if !method.is_tuned() {
         return method.variants().into_iter().next().unwrap_or_default();
     }
-    let mut chosen: Vec<String> = method.all_chosen().iter().map(|c| c.run.config.rule.to_string()).collect();
-    chosen.dedup();
-    if chosen.is_empty() { "none of the grid is left".to_string() } else { chosen.join(" / ") }
+    let chosen: Vec<String> = method.all_chosen().iter().map(|c| c.run.config.rule.to_string()).collect();
+    match chosen.as_slice() {
+        [] => "none of the grid is left".to_string(),
+        [first, others @ ..] if others.iter().all(|other| other == first) => first.clone(),
+        chosen => chosen.join(" / "),
+    }
 }
 
 /// What a reader should know beside the numbers.

@@ -447,7 +447,9 @@ impl Writer {
             let inside = |p: &&(f64, f64)| {
                 p.0 > left - 3.0 && p.0 < left + w + 3.0 && p.1 > top - 3.0 && p.1 < top + h + 3.0
             };
-            traces.iter().flat_map(|t| &t.ink).filter(inside).count()
+            // A point below the notes is lost, a line is seen on both sides of them.
+            let weight = |t: &Trace| if t.line.is_empty() { 8 } else { 1 };
+            traces.iter().map(|t| weight(t) * t.ink.iter().filter(inside).count()).sum::<usize>()
         };
         let corners = [(far, high), (near, low), (near, high), (far, low)];
         let Some((left, top)) = corners.into_iter().min_by_key(|&c| ink(c)) else { return };

@@ -26,7 +26,7 @@ pub fn claims(comparisons: &[(&Comparison, &AllCurves)]) -> Vec<Claim> {
     };
     let networks = [of(Model::Lstm), of(Model::Gpt), of(Model::T5)];
     let facts = Facts { networks: networks.into_iter().flatten().collect() };
-    let claims: [(&str, fn(&Facts<'_>) -> Decided); 12] = [
+    let claims: [(&str, Decide); 12] = [
         ("Inexact Polyak is below DecSPS and AdaSPS on every network.", below_the_decreasing),
         ("DoG is the lowest parameter-free method on the LSTM.", |f| lowest(f, "dog", Model::Lstm)),
         ("DoG is very unstable on Nano-GPT and much higher than the others.", dog_on_gpt),
@@ -42,7 +42,7 @@ pub fn claims(comparisons: &[(&Comparison, &AllCurves)]) -> Vec<Claim> {
         ("Clipped SGD is at least as good as SGD.", clipping_helps),
         ("Local smoothness correlates with the gradient norm, and L/L₀ is in the thousands.", smoothness),
     ];
-    let number = |(i, (claim, decide)): (usize, (&str, fn(&Facts<'_>) -> Decided))| {
+    let number = |(i, (claim, decide)): (usize, (&str, Decide))| {
         let decided = decide(&facts);
         Claim {
             number: i as u32 + 1,
@@ -114,6 +114,9 @@ impl<'a> Facts<'a> {
 }
 
 const ALL: [Model; 3] = [Model::Lstm, Model::Gpt, Model::T5];
+
+/// Decides one claim.
+type Decide = fn(&Facts<'_>) -> Decided;
 
 struct Decided {
     verdict: Verdict,
@@ -188,7 +191,7 @@ fn told_all(network: &Network<'_>, keys: &[&str]) -> String {
 fn on_networks(facts: &Facts<'_>, models: &[Model], keys: &[&str]) -> String {
     let networks = models.iter().filter_map(|model| facts.network(*model));
     let told: Vec<String> = networks.map(|network| told_all(network, keys)).collect();
-    if told.is_empty() { "not run".to_string() } else { told.join("; ") }
+    if told.is_empty() { "Not run".to_string() } else { told.join("; ") }
 }
 
 fn below_the_decreasing(facts: &Facts<'_>) -> Decided {
@@ -305,9 +308,9 @@ fn trains(facts: &Facts<'_>) -> Decided {
     Decided {
         verdict: verdict(&answers),
         measured: if words.is_empty() {
-            "not run".to_string()
+            "Not run".to_string()
         } else {
-            format!("test loss: {}", words.join(", "))
+            format!("Test loss: {}", words.join(", "))
         },
         table: facts.table(&ALL, &["inexact-polyak"]),
     }
@@ -333,11 +336,11 @@ fn last_and_best(facts: &Facts<'_>) -> Decided {
         verdict: verdict(&answers),
         measured: match largest {
             Some((away, who)) => format!(
-                "of {} methods that did not diverge, {same} end within 2 % of their best evaluation's test loss; the farthest is {who}, {:.1} %",
+                "Of {} methods that did not diverge, {same} end within 2 % of their best evaluation's test loss; the farthest is {who}, {:.1} %",
                 answers.len(),
                 100.0 * away
             ),
-            None => "not run".to_string(),
+            None => "Not run".to_string(),
         },
         table: facts.table(&ALL, &keys.into_iter().collect::<Vec<_>>()),
     }
@@ -380,7 +383,7 @@ fn selected(facts: &Facts<'_>) -> Decided {
     Decided {
         verdict: verdict(&answers),
         measured: match words.is_empty() {
-            true => "not run".to_string(),
+            true => "Not run".to_string(),
             false if answers.contains(&Answer::Open) => {
                 format!(
                     "{} (smaller networks, so that the paper's values need not be theirs)",
@@ -406,7 +409,7 @@ fn pair(method: &str, rule: &str) -> String {
 }
 
 fn other_horizons(facts: &Facts<'_>) -> Decided {
-    let not_run = || Decided { verdict: Verdict::NotDecided, measured: "not run".into(), table: Vec::new() };
+    let not_run = || Decided { verdict: Verdict::NotDecided, measured: "Not run".into(), table: Vec::new() };
     let Some(network) = facts.network(Model::Gpt) else { return not_run() };
     let horizons = network.comparison.horizons();
     let others: Vec<u64> = horizons.iter().copied().filter(|h| *h != network.horizon).collect();
@@ -449,7 +452,7 @@ fn other_horizons(facts: &Facts<'_>) -> Decided {
             _ => Verdict::NotDecided,
         },
         measured: format!(
-            "of the pairs of methods that the seeds tell apart at T = {} and at another T, {same} are ranked the same and {reversed} the other way round; \
+            "Of the pairs of methods that the seeds tell apart at T = {} and at another T, {same} are ranked the same and {reversed} the other way round; \
              {open} cannot be told apart",
             network.horizon
         ),
@@ -477,7 +480,8 @@ fn clipping_helps(facts: &Facts<'_>) -> Decided {
 }
 
 fn smoothness(facts: &Facts<'_>) -> Decided {
-    let header = ["network", "method", "points", "correlation", "L₀", "L₁", "largest smoothness", "L/L₀"];
+    let header =
+        ["network", "method", "points", "correlation", "L₀", "L₁", "largest smoothness", "smallest", "L/L₀"];
     let mut table = vec![header.map(String::from).to_vec()];
     let (mut answers, mut words) = (Vec::new(), Vec::new());
     for network in &facts.networks {
@@ -488,7 +492,9 @@ fn smoothness(facts: &Facts<'_>) -> Decided {
             let reading = probe.read();
             let (Some(line), Some(fit)) = (reading.envelope, reading.regression) else { continue };
             let largest = points.iter().map(|p| p[1]).fold(0.0, f64::max);
-            let (correlation, ratio) = (fit.correlation.unwrap_or(0.0), largest / line.l0);
+            let smallest = points.iter().map(|p| p[1]).fold(f64::INFINITY, f64::min);
+            // A fitted line through the origin says nothing of L₀: then it is at least the smallest smoothness that was seen.
+            let (correlation, ratio) = (fit.correlation.unwrap_or(0.0), largest / line.l0.max(smallest));
             table.push(vec![
                 network.name().into(),
                 method.name(),
@@ -497,7 +503,8 @@ fn smoothness(facts: &Facts<'_>) -> Decided {
                 format!("{:.3}", line.l0),
                 format!("{:.3}", line.l1),
                 format!("{largest:.3}"),
-                if ratio.is_finite() { format!("{ratio:.0}") } else { "L₀ = 0".to_string() },
+                format!("{smallest:.3}"),
+                format!("{ratio:.0}"),
             ]);
             if method.key == "inexact-polyak" {
                 answers.extend([Answer::of(correlation > CORRELATED), Answer::of(ratio >= 1000.0)]);
@@ -508,8 +515,8 @@ fn smoothness(facts: &Facts<'_>) -> Decided {
     Decided {
         verdict: verdict(&answers),
         measured: match words.is_empty() {
-            true => "not measured".to_string(),
-            false => format!("along Inexact Polyak's runs, {}", words.join("; ")),
+            true => "Not measured".to_string(),
+            false => format!("Along Inexact Polyak's runs, {}", words.join("; ")),
         },
         table,
     }

@@ -10,11 +10,15 @@ use crate::synthetic::{self, GAP, Grid, L1, Synthetic};
 /// Claims, figures, tables and notes, in the order of the page.
 pub fn sections(results: &Synthetic) -> Vec<Section> {
     vec![
-        Section::new("claims", "The claims", html::claims("synthetic", CLAIMS, &results.claims)),
-        Section::new("figures", "The figures", figures(results)),
+        Section::new(
+            "claims",
+            "The claims on the synthetic experiment",
+            html::claims("synthetic", CLAIMS, &results.claims),
+        ),
+        Section::new("figures", "Its figures", figures(results)),
         Section::new("steps", format!("Steps to a gap of {}", number(GAP)), steps(results)),
-        Section::new("grid", "The grid search", grid(results)),
-        Section::new("notes", "Where this differs from the paper, and why", NOTES),
+        Section::new("grid", "Its grid search", grid(results)),
+        Section::new("notes", "Where it differs from the paper, and why", NOTES),
     ]
 }
 

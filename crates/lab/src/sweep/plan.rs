@@ -65,7 +65,7 @@ pub enum PlanError {
         /// Its method.
         method: String,
         /// What is wrong with it.
-        source: ConfigError,
+        source: Box<ConfigError>,
     },
     /// The same trial twice.
     #[error("{origin}: trials {first} and {second} are the same run ({what}); leave one of them out")]
@@ -184,7 +184,7 @@ impl Plan {
                             origin: origin.into(),
                             index,
                             method: method.rule.clone(),
-                            source,
+                            source: Box::new(source),
                         })?;
                         trials.push(Trial { index, config });
                     }
