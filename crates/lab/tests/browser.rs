@@ -4,15 +4,21 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod made;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use serde::Deserialize;
 use untuned_lab::claims::{Claim, Verdict};
 use untuned_lab::figure::{Axis, Cell, Figure, HeatMap, Legend, Panel, Series, Style, method_style};
-use untuned_lab::report::{self, Page, Section, html};
+use untuned_lab::live::{self, Source};
+use untuned_lab::report::{self, Page, Results, Section, html};
 use untuned_lab::synthetic;
 
 const CHECK: &str = include_str!("browser/check.js");
@@ -229,4 +235,89 @@ fn the_page_of_the_synthetic_experiment() {
     for width in [1200, 360] {
         passes(&open(&browser, &page, width), &["hover figure-1", "axis figure-3", "cell grid-search"]);
     }
+}
+
+#[test]
+fn the_page_of_runs() {
+    let Some(browser) = browser() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    made::networks(folder.path());
+    let page = Results::read(&[folder.path().into()]).unwrap().page().html();
+    for width in [1200, 360] {
+        passes(
+            &open(&browser, &page, width),
+            &[
+                "hover gpt-losses",
+                "hover lstm-smoothness",
+                "hover t5-cost",
+                "cell gpt-hyperparameters",
+                "axis gpt-steps",
+            ],
+        );
+    }
+}
+
+/// A page that is called something else after two seconds.
+struct Changing(Instant);
+
+impl Source for Changing {
+    fn stamp(&self) -> u64 {
+        self.0.elapsed().as_secs() / 2
+    }
+
+    fn page(&self) -> Result<String, String> {
+        let title = if self.stamp() == 0 { "as it was" } else { "as it is now" };
+        Ok(Page { title: title.into(), lead: String::new(), sections: Vec::new() }.html())
+    }
+}
+
+/// What a browser says of its open pages at the port that it wrote into its profile.
+fn open_pages(profile: &Path) -> Option<String> {
+    let text = fs::read_to_string(profile.join("DevToolsActivePort")).ok()?;
+    let port: u16 = text.lines().next()?.parse().ok()?;
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    write!(stream, "GET /json/list HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    // It may keep the connection open: what came until then is the answer.
+    let _ = stream.read_to_string(&mut answer);
+    Some(answer)
+}
+
+#[test]
+fn the_live_page_brings_itself_up_to_date() {
+    let Some(browser) = browser() else { return };
+    let profile = tempfile::tempdir().unwrap();
+    let listener = live::bind(None).unwrap();
+    let address = format!("http://{}/", listener.local_addr().unwrap());
+    let ended = AtomicBool::new(false);
+    let stop = || ended.load(Ordering::Relaxed);
+    let shown = thread::scope(|scope| {
+        scope.spawn(|| live::serve(listener, &Changing(Instant::now()), &stop).unwrap());
+        let mut child = Command::new(browser)
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--remote-debugging-port=0",
+            ])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg(&address)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut shown = String::new();
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(90) && !shown.contains("as it is now") {
+            thread::sleep(Duration::from_millis(100));
+            shown = open_pages(profile.path()).unwrap_or(shown);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        ended.store(true, Ordering::Relaxed);
+        shown
+    });
+    assert!(shown.contains("as it is now"), "{shown}");
 }

@@ -31,7 +31,7 @@ const SWEEP: &str = "experiment = \"x.toml\"
 seeds = [1, 2]
 [[method]]
 rule = \"gd\"
-grid.lr = [0.1, 0.5, 1e38]
+grid.lr = [0.1, 0.5, 3]
 [[method]]
 rule = \"clipped-gd:lr=0.1\"
 grid.threshold = [1]
@@ -133,7 +133,9 @@ fn every_trial_ends_and_is_not_made_again() {
     }
     let csv = fs::read_to_string(out.join("runs.csv")).expect("a table");
     assert_eq!(csv.lines().count(), TRIALS + 1);
-    for name in ["x-losses", "x-losses-all", "x-hyperparameters", "x-steps", "x-smoothness", "x-cost"] {
+    for name in
+        ["x-losses", "x-losses-all", "x-hyperparameters", "x-rates", "x-steps", "x-smoothness", "x-cost"]
+    {
         for ending in ["svg", "png"] {
             let file = out.join(format!("figures/{name}.{ending}"));
             assert!(fs::metadata(&file).is_ok_and(|found| found.len() > 1000), "{}", file.display());
@@ -230,7 +232,7 @@ fn wrong_requests_end_with_2() {
 fn trials_are_listed_with_their_indices() {
     let folder = bench();
     let output = sweep(folder.path(), "--list");
-    expect(&output, 0, &["   8  gd:lr=1e38, 8 steps, seed 2", "  11  dog"]);
+    expect(&output, 0, &["   8  gd:lr=3, 8 steps, seed 2", "  11  dog"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), TRIALS);
     assert!(!folder.path().join("untuned-runs").exists(), "nothing is made");
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
+use untuned::theory::{Line, Probe, Regression};
 
 use super::{Comparison, Method, Spread};
 use crate::runs::{Run, Standing};
@@ -25,10 +26,19 @@ pub struct Curves {
     pub length: Band,
     /// ‖g‖.
     pub grad_norm: Band,
-    /// Where it was measured, ‖g‖, the local smoothness and the length of the step.
-    pub smoothness: Vec<[f64; 3]>,
+    /// Where it was measured, ‖g‖ and the local smoothness.
+    pub smoothness: Vec<[f64; 2]>,
     /// What could not be read, one sentence each; the run is left out.
     pub problems: Vec<String>,
+}
+
+/// What the local smoothness of a method's runs fits to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fit {
+    /// The lowest line L₀ + L₁‖g‖ above all points.
+    pub line: Line,
+    /// The least-squares line, and the correlation.
+    pub regression: Regression,
 }
 
 /// The curves of every method of a comparison, by horizon and method. Traces are read once, however many figures and claims ask.
@@ -61,7 +71,7 @@ struct Binnings {
     step_size: Binned,
     length: Binned,
     grad_norm: Binned,
-    smoothness: Vec<[f64; 3]>,
+    smoothness: Vec<[f64; 2]>,
 }
 
 impl Curves {
@@ -84,6 +94,17 @@ impl Curves {
         }
         curves.test = common(&evaluations);
         curves
+    }
+
+    /// The line of Assumption 2 above all points, and the regression through them; nothing with fewer than two points.
+    pub fn smoothness_fit(&self) -> Option<Fit> {
+        // Every step counts, also one longer than 1/L₁, of which the assumption says nothing: with most of a network's steps
+        // left out, a line through three points would remain.
+        let mut probe = Probe::new(Some(0.0));
+        self.smoothness.iter().for_each(|[norm, smoothness]| probe.push(*norm, *smoothness, 0.0));
+        let reading = probe.read();
+        let (line, regression) = reading.envelope.zip(reading.regression)?;
+        Some(Fit { line, regression })
     }
 
     fn add(&mut self, run: Binnings) {
@@ -117,10 +138,10 @@ impl Binnings {
             let length = row.step_size.zip(row.grad_norm).map(|(size, norm)| size * norm);
             binned.step_size.add(row.step, row.step_size);
             binned.length.add(row.step, length);
-            if let (Some(norm), Some(smoothness), Some(length)) = (row.grad_norm, row.smoothness, length)
+            if let (Some(norm), Some(smoothness)) = (row.grad_norm, row.smoothness)
                 && binned.smoothness.len() < MOST_POINTS
             {
-                binned.smoothness.push([norm, smoothness, length]);
+                binned.smoothness.push([norm, smoothness]);
             }
         })?;
         Ok(binned)

@@ -1,7 +1,7 @@
 //! The figures of a comparison, from its runs' folders alone.
 
 use untuned::spec::number;
-use untuned::theory::Probe;
+use untuned::theory::Line;
 
 use super::curves::{AllCurves, Curves};
 use super::{Comparison, Method, Spread, parameter};
@@ -158,10 +158,10 @@ fn papers_choice(model: Model) -> &'static [(f64, f64)] {
 }
 
 /// The paper's Figure 2: the final test loss for every rate and threshold, and against the rate with the other methods as levels.
-fn hyperparameters(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Option<Drawn> {
+fn hyperparameters(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Vec<Drawn> {
     let find = |key: &str| methods.iter().map(|(method, _)| method).find(|method| method.key == key);
     let (gd, clipped) = (find("gd"), find("clipped-gd"));
-    let grid = clipped.or(gd).filter(|method| method.is_tuned())?;
+    let Some(grid) = clipped.or(gd).filter(|method| method.is_tuned()) else { return Vec::new() };
     let all: Vec<&Run> = grid.grid().collect();
     let place =
         |run: &Run| Some((parameter(run, "lr")?, parameter(run, "threshold").unwrap_or(f64::INFINITY)));
@@ -209,19 +209,31 @@ fn hyperparameters(comparison: &Comparison, horizon: u64, methods: &Read<'_>) ->
     }
     let map = HeatMap { rows: shown(&rates), columns: shown(&thresholds), cells, value };
     let heat = Panel::heat("clipping threshold", "learning rate", map).title("Final test loss");
-    let lines = against_the_rate(methods, grid, &rates);
-    let caption = format!(
-        "{}: the final test loss for every learning rate and clipping threshold (∞ is plain SGD), T = {horizon}, and against the rate, \
-         with the methods that have none as levels. {} Framed: what the validation loss selects for a seed{}.",
-        comparison.title(),
-        match grid.seeds().len() {
-            1 => "One seed.".to_string(),
-            count => format!("Mean of {count} seeds."),
+    let seeds = match grid.seeds().len() {
+        1 => "One seed.".to_string(),
+        count => format!("Mean of {count} seeds."),
+    };
+    let dotted = if of_paper.is_empty() { "" } else { "; dotted: what the paper selected" };
+    let name = comparison.title();
+    vec![
+        Drawn {
+            file: format!("{}-hyperparameters", comparison.name),
+            caption: format!(
+                "{name}: the final test loss for every learning rate and clipping threshold (∞ is plain SGD), T = {horizon}. {seeds} Framed: \
+                 what the validation loss selects for a seed{dotted}. From the lowest loss to that of the first weights; above it ▲."
+            ),
+            figure: Figure::new([heat]),
         },
-        if of_paper.is_empty() { "" } else { "; dotted: what the paper selected" }
-    );
-    let figure = Figure::new([heat, lines]).columns(1);
-    Some(Drawn { file: format!("{}-hyperparameters", comparison.name), caption, figure })
+        Drawn {
+            file: format!("{}-rates", comparison.name),
+            caption: format!(
+                "{name}: the final test loss against the learning rate, T = {horizon}; clipped SGD with the threshold that the validation \
+                 loss selects for each rate and seed, and the methods that have no rate as levels. {seeds} A line that leaves the plot \
+                 diverged there."
+            ),
+            figure: Figure::new([against_the_rate(methods, grid, &rates)]).width(560.0),
+        },
+    ]
 }
 
 /// The mean test loss against the rate: SGD's, and clipped SGD's with the threshold that the validation loss selects at that rate.
@@ -304,9 +316,6 @@ fn smoothness(comparison: &Comparison, methods: &Read<'_>) -> Option<Drawn> {
     let panels: Vec<Panel> = measured
         .map(|(method, curves)| {
             let points: Vec<(f64, f64)> = curves.smoothness.iter().map(|p| (p[0], p[1])).collect();
-            let mut probe = Probe::new(None);
-            curves.smoothness.iter().for_each(|p| probe.push(p[0], p[1], p[2]));
-            let reading = probe.read();
             let (low, high) =
                 points.iter().fold((f64::INFINITY, 0.0f64), |(l, h), p| (l.min(p.0), h.max(p.0)));
             let line = |l0: f64, l1: f64| {
@@ -316,16 +325,16 @@ fn smoothness(comparison: &Comparison, methods: &Read<'_>) -> Option<Drawn> {
             let mut panel = Panel::new(Axis::log("gradient norm ‖g‖"), Axis::log("local smoothness"))
                 .title(method.name())
                 .series(Series::method(&method.key, points).scatter());
-            if let Some(envelope) = reading.envelope {
-                let (l0, l1) = (envelope.l0, envelope.l1);
-                let series = Series::new("upper line L_{0} + L_{1}‖g‖", Style::nth(5), line(l0, l1));
-                panel = panel.series(series.marks(Marks::None));
+            if let Some(fit) = curves.smoothness_fit() {
+                let lines =
+                    [("upper line L_{0} + L_{1}‖g‖", 5, fit.line), ("regression", 7, fit.regression.line)];
+                for (name, style, Line { l0, l1 }) in lines {
+                    panel =
+                        panel.series(Series::new(name, Style::nth(style), line(l0, l1)).marks(Marks::None));
+                }
+                let Line { l0, l1 } = fit.line;
                 panel = panel.note(format!("L_{{0}} = {}, L_{{1}} = {}", short(l0), short(l1)));
-            }
-            if let Some(fit) = reading.regression {
-                let series = Series::new("regression", Style::nth(7), line(fit.line.l0, fit.line.l1));
-                panel = panel.series(series.marks(Marks::None));
-                if let Some(r) = fit.correlation {
+                if let Some(r) = fit.regression.correlation {
                     panel = panel.note(format!("correlation {r:.2}"));
                 }
             }
@@ -335,7 +344,8 @@ fn smoothness(comparison: &Comparison, methods: &Read<'_>) -> Option<Drawn> {
     (!panels.is_empty()).then(|| {
         let caption = format!(
             "{}: ‖∇f(x_{{t+1}}) − ∇f(x_t)‖/‖x_{{t+1}} − x_t‖ against ‖∇f(x_t)‖, both gradients on the same batch with the same dropout. \
-             (L₀, L₁)-smoothness is an upper line; it is fitted to the steps no longer than 1/L₁.",
+             (L₀, L₁)-smoothness is an upper line. It is the lowest one above all points, steps longer than 1/L₁ included, of which the \
+             assumption says nothing.",
             comparison.title()
         );
         Drawn { file: format!("{}-smoothness", comparison.name), caption, figure: Figure::new(panels) }

@@ -7,7 +7,7 @@ mod curves;
 mod figures;
 mod tables;
 
-pub use curves::{AllCurves, Curves};
+pub use curves::{AllCurves, Curves, Fit};
 pub use figures::{Drawn, draw};
 pub(crate) use tables::parameters;
 pub use tables::{MOST_ROWS, common_configuration, csv, results, runs as run_table, summary};

@@ -1,9 +1,7 @@
 //! What the paper says of its networks, each claim with the numbers that decide it.
 
-use untuned::theory::Probe;
-
 use crate::claims::{Claim, Verdict};
-use crate::compare::{AllCurves, Comparison, Curves, Method, Spread, parameters};
+use crate::compare::{AllCurves, Comparison, Curves, Fit, Method, Spread, parameters};
 use crate::train::Model;
 
 /// The methods without anything to tune, in the paper's comparison.
@@ -486,19 +484,18 @@ fn smoothness(facts: &Facts<'_>) -> Decided {
     let (mut answers, mut words) = (Vec::new(), Vec::new());
     for network in &facts.networks {
         for method in &network.methods {
-            let Some(Curves { smoothness: points, .. }) = network.curves.of(method) else { continue };
-            let mut probe = Probe::new(None);
-            points.iter().for_each(|p| probe.push(p[0], p[1], p[2]));
-            let reading = probe.read();
-            let (Some(line), Some(fit)) = (reading.envelope, reading.regression) else { continue };
+            let Some(curves) = network.curves.of(method) else { continue };
+            let Some(Fit { line, regression }) = curves.smoothness_fit() else { continue };
+            let points = &curves.smoothness;
             let largest = points.iter().map(|p| p[1]).fold(0.0, f64::max);
             let smallest = points.iter().map(|p| p[1]).fold(f64::INFINITY, f64::min);
             // A fitted line through the origin says nothing of L₀: then it is at least the smallest smoothness that was seen.
-            let (correlation, ratio) = (fit.correlation.unwrap_or(0.0), largest / line.l0.max(smallest));
+            let (correlation, ratio) =
+                (regression.correlation.unwrap_or(0.0), largest / line.l0.max(smallest));
             table.push(vec![
                 network.name().into(),
                 method.name(),
-                reading.points.to_string(),
+                points.len().to_string(),
                 format!("{correlation:.2}"),
                 format!("{:.3}", line.l0),
                 format!("{:.3}", line.l1),
