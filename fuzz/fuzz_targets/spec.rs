@@ -3,9 +3,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use untuned::optimizers::OptimizerSpec;
 use untuned::{Observation, ProblemSpec, RuleSpec, Setting, StepRule};
 
 fuzz_target!(|text: &str| {
+    if let Ok(spec) = text.parse::<OptimizerSpec>() {
+        assert_eq!(spec.to_string().parse::<OptimizerSpec>().as_ref(), Ok(&spec));
+        let _ = spec.build(&Setting::new(7));
+    }
     match text.parse::<RuleSpec>() {
         Ok(spec) => {
             assert_eq!(spec.to_string().parse::<RuleSpec>().as_ref(), Ok(&spec));

@@ -1,5 +1,6 @@
 //! The runs below some folders, as they stand: finished, failed, or in the middle.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -50,6 +51,25 @@ pub struct Data {
     pub best_loss: Option<f64>,
 }
 
+/// How long a run was to be: `T`, as it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Horizon {
+    /// So many steps.
+    Steps(u64),
+    /// So many epochs, whose steps differ from seed to seed.
+    Epochs(u32),
+}
+
+impl fmt::Display for Horizon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Horizon::Steps(steps) => write!(f, "{steps}"),
+            Horizon::Epochs(1) => write!(f, "1 epoch"),
+            Horizon::Epochs(epochs) => write!(f, "{epochs} epochs"),
+        }
+    }
+}
+
 /// How a run stands.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Standing {
@@ -76,8 +96,16 @@ impl Run {
         }
     }
 
-    /// The steps that it was to make: its horizon.
-    pub fn horizon(&self) -> Option<u64> {
+    /// How long it was to be.
+    pub fn horizon(&self) -> Horizon {
+        match (self.config.steps, self.config.epochs) {
+            (Some(steps), _) => Horizon::Steps(steps),
+            (None, epochs) => Horizon::Epochs(epochs.unwrap_or(0)),
+        }
+    }
+
+    /// The steps that it was to make, where that is known: an epoch's depend on the seed.
+    pub fn steps(&self) -> Option<u64> {
         self.meta.as_ref().map(|meta| meta.steps).or(self.config.steps)
     }
 
@@ -103,6 +131,7 @@ const DEEPEST: usize = 8;
 pub fn find(folder: &Path) -> Found {
     let mut found = Found::default();
     search(folder, DEEPEST, &mut found);
+    found.runs.sort_by(|a, b| a.folder.cmp(&b.folder));
     found
 }
 
@@ -113,6 +142,15 @@ fn search(folder: &Path, deeper: usize, found: &mut Found) {
             Err(problem) => found.problems.push(problem),
         }
         return;
+    }
+    let planned = sweep::planned(folder).unwrap_or_default();
+    for (index, config) in planned {
+        let folder = sweep::folder(folder, index);
+        if !folder.join(CONFIG).is_file() {
+            // It is to be made: what is missing is counted, not overlooked.
+            let name = folder.display().to_string();
+            found.runs.push(Run { folder, name, config, meta: None, standing: Standing::Unfinished });
+        }
     }
     if deeper > 0 {
         inner(folder).iter().for_each(|folder| search(folder, deeper - 1, found));

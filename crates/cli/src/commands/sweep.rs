@@ -77,14 +77,14 @@ fn default_folder(sweep: &Path, plan: &Plan) -> PathBuf {
 /// Every trial: index, rule, steps and seed.
 fn list(plan: &Plan) -> String {
     let mut text = String::new();
-    for Trial { index, config } in &plan.trials {
-        let Config { rule, seed, .. } = config;
+    for Trial { index, config, label } in &plan.trials {
+        let Config { seed, .. } = config;
         let steps = match (config.steps, config.epochs) {
             (Some(steps), _) => format!("{steps} steps"),
             (_, epochs) => format!("{} epochs", epochs.unwrap_or(0)),
         };
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{index:4}  {rule}, {steps}, seed {seed}");
+        let _ = writeln!(text, "{index:4}  {label}, {steps}, seed {seed}");
     }
     text
 }
@@ -221,7 +221,7 @@ impl<'a> Display<'a> {
 }
 
 fn named(trial: &Trial) -> String {
-    format!("trial {} ({}, seed {})", trial.index, trial.config.rule, trial.config.seed)
+    format!("trial {} ({}, seed {})", trial.index, trial.label, trial.config.seed)
 }
 
 impl sweep::Progress for Display<'_> {

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use untuned::theory::{Line, Probe, Regression};
 
 use super::{Comparison, Method, Spread};
-use crate::runs::{Run, Standing};
+use crate::runs::{Horizon, Run, Standing};
 use crate::traces::{Band, Binned, DEFAULT_BINS, TraceError, read_eval, read_trace};
 use crate::train::folder::{EVAL, TRACE};
 
@@ -18,8 +18,10 @@ const MOST_POINTS: usize = 1 << 14;
 pub struct Curves {
     /// The training loss.
     pub train: Band,
-    /// The test loss at every evaluation that all seeds have.
-    pub test: Vec<(u64, Spread)>,
+    /// The test loss at every evaluation; nothing where a seed has none, or one that is not finite.
+    pub test: Vec<(u64, Option<Spread>)>,
+    /// The largest ratio of a seed's test loss and the lowest before it; infinite where it was not finite.
+    pub rise: Option<f64>,
     /// The step size η.
     pub step_size: Band,
     /// The length η‖g‖ of the step.
@@ -43,7 +45,7 @@ pub struct Fit {
 
 /// The curves of every method of a comparison, by horizon and method. Traces are read once, however many figures and claims ask.
 #[derive(Debug, Clone, Default)]
-pub struct AllCurves(BTreeMap<(u64, String), Curves>);
+pub struct AllCurves(BTreeMap<(Horizon, String), Curves>);
 
 impl AllCurves {
     /// Reads all of them, on all cores.
@@ -81,10 +83,12 @@ impl Curves {
         if !method.is_tuned() {
             runs.extend(method.runs.iter().filter(|run| run.standing == Standing::Unfinished));
         }
+        // The epochs of different seeds have different numbers of steps: what all of them have is shown.
+        let steps = runs.iter().filter_map(|run| run.steps()).min().unwrap_or(0);
         let mut curves = Curves::default();
         let mut evaluations = Vec::new();
         for run in runs {
-            match Binnings::read(run, method.horizon).and_then(|b| Ok((b, tests(run)?))) {
+            match Binnings::read(run, steps).and_then(|b| Ok((b, tests(run)?))) {
                 Ok((binned, tests)) => {
                     curves.add(binned);
                     evaluations.push(tests);
@@ -92,7 +96,8 @@ impl Curves {
                 Err(error) => curves.problems.push(format!("{error}; the run is left out of the figures")),
             }
         }
-        curves.test = common(&evaluations);
+        curves.rise = evaluations.iter().map(|tests| largest_rise(tests)).reduce(f64::max);
+        curves.test = common(&evaluations, matches!(method.horizon, Horizon::Epochs(_)));
         curves
     }
 
@@ -148,19 +153,52 @@ impl Binnings {
     }
 }
 
-/// The test losses of a run by step.
-fn tests(run: &Run) -> Result<BTreeMap<u64, Option<f64>>, TraceError> {
+/// The test losses of a run.
+fn tests(run: &Run) -> Result<Vec<(u64, Option<f64>)>, TraceError> {
     let rows = read_eval(&run.folder.join(EVAL))?.into_iter();
     Ok(rows.filter(|row| row.split == "test").map(|row| (row.step, row.loss)).collect())
 }
 
-/// The evaluations that all runs have; the mean of fewer seeds would be another curve.
-fn common(runs: &[BTreeMap<u64, Option<f64>>]) -> Vec<(u64, Spread)> {
-    let Some((first, others)) = runs.split_first() else { return Vec::new() };
-    let at = |step: &u64, value: &Option<f64>| {
-        let rest = others.iter().map(|run| run.get(step).copied().flatten());
-        let values: Option<Vec<f64>> = std::iter::once(*value).chain(rest).collect();
-        Some((*step, Spread::of(&values?)?))
+/// The evaluations of all runs side by side: at the same step, or, where epochs are counted, after the same number of them. A mean of
+/// fewer seeds would be another curve: it is left open.
+fn common(runs: &[Vec<(u64, Option<f64>)>], by_number: bool) -> Vec<(u64, Option<Spread>)> {
+    let Some(longest) = runs.iter().max_by_key(|run| run.len()) else { return Vec::new() };
+    let at = |(number, (step, _)): (usize, &(u64, Option<f64>))| {
+        let find = |run: &Vec<(u64, Option<f64>)>| match by_number {
+            true => run.get(number).and_then(|(_, loss)| *loss),
+            false => run.iter().find(|(other, _)| other == step).and_then(|(_, loss)| *loss),
+        };
+        let values: Option<Vec<f64>> = runs.iter().map(find).collect();
+        (*step, values.and_then(|values| Spread::of(&values)))
     };
-    first.iter().filter_map(|(step, value)| at(step, value)).collect()
+    longest.iter().enumerate().map(at).collect()
+}
+
+/// The largest ratio of a test loss and the lowest before it.
+fn largest_rise(tests: &[(u64, Option<f64>)]) -> f64 {
+    let (mut lowest, mut rise) = (f64::INFINITY, 1.0f64);
+    for (_, loss) in tests {
+        let loss = loss.unwrap_or(f64::INFINITY);
+        rise = rise.max(if loss.is_finite() { loss / lowest } else { f64::INFINITY });
+        lowest = lowest.min(loss);
+    }
+    rise
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evaluations_are_laid_side_by_side() {
+        let (a, b) =
+            (vec![(0, Some(4.0)), (10, None), (20, Some(2.0))], vec![(0, Some(2.0)), (10, Some(1.0))]);
+        let spread = Spread { mean: 3.0, low: 2.0, high: 4.0, count: 2 };
+        assert_eq!(common(&[a.clone(), b.clone()], false), [(0, Some(spread)), (10, None), (20, None)]);
+        let shifted = vec![(0, Some(2.0)), (11, Some(1.0)), (19, Some(4.0))];
+        let by_number = common(&[a.clone(), shifted], true);
+        assert_eq!((by_number[2].0, by_number[2].1.unwrap().mean), (20, 3.0), "after two epochs");
+        assert_eq!((largest_rise(&a), largest_rise(&b)), (f64::INFINITY, 1.0));
+        assert_eq!(largest_rise(&[(0, Some(4.0)), (1, Some(2.0)), (2, Some(3.0))]), 1.5);
+    }
 }

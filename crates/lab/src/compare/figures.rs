@@ -8,7 +8,7 @@ use super::{Comparison, Method, Spread, parameter};
 use crate::figure::{
     Axis, Cell, Content, Figure, HeatMap, Legend, Marks, Panel, Series, Style, method_name, method_style,
 };
-use crate::runs::Run;
+use crate::runs::{Horizon, Run};
 use crate::traces::{Band, BandBin};
 use crate::train::Model;
 
@@ -39,7 +39,7 @@ pub fn draw(comparison: &Comparison, curves: &AllCurves) -> Vec<Drawn> {
 
 type Read<'a> = Vec<(Method<'a>, &'a Curves)>;
 
-fn with_curves<'a>(comparison: &'a Comparison, horizon: u64, curves: &'a AllCurves) -> Read<'a> {
+fn with_curves<'a>(comparison: &'a Comparison, horizon: Horizon, curves: &'a AllCurves) -> Read<'a> {
     let methods = comparison.methods(horizon).into_iter();
     methods.filter_map(|method| curves.of(&method).map(|curves| (method, curves))).collect()
 }
@@ -57,11 +57,13 @@ fn of_band(key: &str, band: &Band) -> Series {
     Series::method(key, points).band(range)
 }
 
-fn of_tests(key: &str, tests: &[(u64, Spread)]) -> Series {
-    let points: Vec<(f64, f64)> = tests.iter().map(|(step, s)| (*step as f64, s.mean)).collect();
-    let range: Vec<(f64, f64)> = tests.iter().map(|(_, s)| (s.low, s.high)).collect();
+fn of_tests(key: &str, tests: &[(u64, Option<Spread>)]) -> Series {
+    let point = |(step, s): &(u64, Option<Spread>)| (*step as f64, s.map_or(f64::NAN, |s| s.mean));
+    let range = |(_, s): &(u64, Option<Spread>)| s.map_or((f64::NAN, f64::NAN), |s| (s.low, s.high));
+    let points: Vec<(f64, f64)> = tests.iter().map(point).collect();
     let series = Series::method(key, points);
-    if tests.iter().any(|(_, s)| s.count > 1) { series.band(range) } else { series }
+    let several = tests.iter().any(|(_, s)| s.is_some_and(|s| s.count > 1));
+    if several { series.band(tests.iter().map(range).collect::<Vec<_>>()) } else { series }
 }
 
 fn seeds(methods: &Read<'_>) -> usize {
@@ -100,19 +102,21 @@ fn two_panels<'a>(methods: impl Iterator<Item = &'a (Method<'a>, &'a Curves)>, l
 
 /// Whether the losses span more than a decade.
 fn wide(methods: &[&(Method<'_>, &Curves)]) -> bool {
-    let tests = methods.iter().flat_map(|(_, curves)| &curves.test).map(|(_, s)| s.mean);
+    let tests = methods.iter().flat_map(|(_, curves)| &curves.test).filter_map(|(_, s)| s.map(|s| s.mean));
     let (low, high) = tests.fold((f64::INFINITY, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
     low > 0.0 && high > 10.0 * low
 }
 
 /// Whether the others can be seen beside it: it did not diverge, and its test loss was never above that of the first weights.
 fn is_calm(method: &Method<'_>, curves: &Curves) -> bool {
-    let first = curves.test.first().map_or(f64::INFINITY, |(_, spread)| spread.high);
-    !method.diverged() && curves.test.iter().all(|(_, spread)| spread.high <= first)
+    let first =
+        curves.test.first().and_then(|(_, spread)| *spread).map_or(f64::INFINITY, |spread| spread.high);
+    !method.diverged()
+        && curves.test.iter().all(|(_, spread)| spread.is_none_or(|spread| spread.high <= first))
 }
 
 /// The paper's Figure 3: without the methods that diverge.
-fn losses(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Drawn {
+fn losses(comparison: &Comparison, horizon: Horizon, methods: &Read<'_>) -> Drawn {
     let (calm, wild): (Vec<_>, Vec<_>) = methods.iter().partition(|(method, curves)| is_calm(method, curves));
     let left_out: Vec<String> = wild.iter().map(|(method, _)| method.name()).collect();
     let mut panels = two_panels(calm.iter().copied(), wide(&calm));
@@ -128,22 +132,22 @@ fn losses(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Drawn {
     );
     if !left_out.is_empty() {
         caption.push_str(&format!(
-            " Left out here, because their test loss was above that of the first weights: {}.",
+            " Left out here, because they diverged or their test loss was above that of the first weights: {}.",
             left_out.join(", ")
         ));
     }
-    Drawn { file: format!("{}-losses", comparison.name), caption, figure: Figure::new(panels).columns(2) }
+    Drawn { file: format!("{}-losses", comparison.slug), caption, figure: Figure::new(panels).columns(2) }
 }
 
 /// The appendix's version, with those that diverge, on a log axis.
-fn losses_with_all(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Option<Drawn> {
+fn losses_with_all(comparison: &Comparison, horizon: Horizon, methods: &Read<'_>) -> Option<Drawn> {
     methods.iter().any(|(method, curves)| !is_calm(method, curves)).then(|| {
         let caption = format!(
             "{}: the same with all methods, T = {horizon}. A line ends where a seed's loss was not finite.",
             comparison.title()
         );
         let figure = Figure::new(two_panels(methods.iter(), true)).columns(2);
-        Drawn { file: format!("{}-losses-all", comparison.name), caption, figure }
+        Drawn { file: format!("{}-losses-all", comparison.slug), caption, figure }
     })
 }
 
@@ -158,7 +162,7 @@ fn papers_choice(model: Model) -> &'static [(f64, f64)] {
 }
 
 /// The paper's Figure 2: the final test loss for every rate and threshold, and against the rate with the other methods as levels.
-fn hyperparameters(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Vec<Drawn> {
+fn hyperparameters(comparison: &Comparison, horizon: Horizon, methods: &Read<'_>) -> Vec<Drawn> {
     let find = |key: &str| methods.iter().map(|(method, _)| method).find(|method| method.key == key);
     let (gd, clipped) = (find("gd"), find("clipped-gd"));
     let Some(grid) = clipped.or(gd).filter(|method| method.is_tuned()) else { return Vec::new() };
@@ -200,10 +204,11 @@ fn hyperparameters(comparison: &Comparison, horizon: u64, methods: &Read<'_>) ->
         values.iter().map(|v| if v.is_finite() { number(*v) } else { "∞".to_string() }).collect::<Vec<_>>()
     };
     // From the lowest loss to that of the first weights: what is above it learned nothing.
-    let first = methods.iter().filter_map(|(_, c)| c.test.first()).map(|(_, s)| s.mean).reduce(f64::max);
+    let first = methods.iter().filter_map(|(_, c)| c.test.first()?.1).map(|s| s.mean).reduce(f64::max);
     let lowest = cells.iter().filter_map(|c| if let Content::Value(v) = c.content { Some(v) } else { None });
     let lowest = lowest.reduce(f64::min);
-    let mut value = Axis::linear("final test loss");
+    let far = lowest.zip(first).is_some_and(|(lowest, first)| first > 3.0 * lowest);
+    let mut value = if far { Axis::log("final test loss") } else { Axis::linear("final test loss") };
     if let (Some(lowest), Some(first)) = (lowest, first) {
         value = value.range(lowest, first.max(lowest * (1.0 + 1e-6)));
     }
@@ -217,19 +222,20 @@ fn hyperparameters(comparison: &Comparison, horizon: u64, methods: &Read<'_>) ->
     let name = comparison.title();
     vec![
         Drawn {
-            file: format!("{}-hyperparameters", comparison.name),
+            file: format!("{}-hyperparameters", comparison.slug),
             caption: format!(
-                "{name}: the final test loss for every learning rate and clipping threshold (∞ is plain SGD), T = {horizon}. {seeds} Framed: \
-                 what the validation loss selects for a seed{dotted}. From the lowest loss to that of the first weights; above it ▲."
+                "{name}: the final test loss for every learning rate and clipping threshold (∞ is plain SGD), T = {horizon}. {seeds} ✗: at \
+                 least one seed diverged. Framed: what the validation loss selects for a seed{dotted}. The scale ends at the loss of the first \
+                 weights."
             ),
             figure: Figure::new([heat]),
         },
         Drawn {
-            file: format!("{}-rates", comparison.name),
+            file: format!("{}-rates", comparison.slug),
             caption: format!(
                 "{name}: the final test loss against the learning rate, T = {horizon}; clipped SGD with the threshold that the validation \
-                 loss selects for each rate and seed, and the methods that have no rate as levels. {seeds} A line that leaves the plot \
-                 diverged there."
+                 loss selects for each rate and seed, and the methods that were not tuned as levels. {seeds} A line leaves the plot where at \
+                 least one seed diverged."
             ),
             figure: Figure::new([against_the_rate(methods, grid, &rates)]).width(560.0),
         },
@@ -270,7 +276,7 @@ fn against_the_rate(methods: &Read<'_>, grid: &Method<'_>, rates: &[f64]) -> Pan
 fn horizons(comparison: &Comparison, curves: &AllCurves) -> Option<Drawn> {
     let horizons = comparison.horizons();
     (horizons.len() > 1).then(|| {
-        let panel = |horizon: &u64| {
+        let panel = |horizon: &Horizon| {
             let methods = with_curves(comparison, *horizon, curves);
             let calm: Vec<_> = methods.iter().filter(|(m, curves)| is_calm(m, curves)).collect();
             let y = if wide(&calm) { Axis::log("test loss") } else { Axis::linear("test loss") };
@@ -279,16 +285,16 @@ fn horizons(comparison: &Comparison, curves: &AllCurves) -> Option<Drawn> {
         };
         let caption = format!(
             "{}: the test loss for different numbers of steps T. Inexact Polyak's step size has √T in it, so each T is another run. \
-             Methods whose test loss was above that of the first weights are left out.",
+             Methods that diverged, or whose test loss was above that of the first weights, are left out.",
             comparison.title()
         );
         let figure = Figure::new(horizons.iter().map(panel));
-        Drawn { file: format!("{}-horizons", comparison.name), caption, figure }
+        Drawn { file: format!("{}-horizons", comparison.slug), caption, figure }
     })
 }
 
 /// Beyond the paper: step size, length of the step, norm of the gradient.
-fn steps(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Drawn {
+fn steps(comparison: &Comparison, horizon: Horizon, methods: &Read<'_>) -> Drawn {
     let panel = |label: &str, of: fn(&Curves) -> &Band| {
         let panel = Panel::new(Axis::linear("step"), Axis::log(label));
         methods.iter().fold(panel, |panel, (method, curves)| panel.series(of_band(&method.key, of(curves))))
@@ -304,7 +310,7 @@ fn steps(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Drawn {
         panel("length η‖g‖", |c| &c.length),
         panel("gradient norm ‖g‖", |c| &c.grad_norm),
     ];
-    Drawn { file: format!("{}-steps", comparison.name), caption, figure: Figure::new(panels) }
+    Drawn { file: format!("{}-steps", comparison.slug), caption, figure: Figure::new(panels) }
 }
 
 /// The methods whose smoothness is drawn, where it was measured.
@@ -348,7 +354,7 @@ fn smoothness(comparison: &Comparison, methods: &Read<'_>) -> Option<Drawn> {
              assumption says nothing.",
             comparison.title()
         );
-        Drawn { file: format!("{}-smoothness", comparison.name), caption, figure: Figure::new(panels) }
+        Drawn { file: format!("{}-smoothness", comparison.slug), caption, figure: Figure::new(panels) }
     })
 }
 
@@ -358,7 +364,7 @@ fn short(v: f64) -> String {
 }
 
 /// Beyond the paper: what the loss cost in training steps.
-fn cost(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Option<Drawn> {
+fn cost(comparison: &Comparison, horizon: Horizon, methods: &Read<'_>) -> Option<Drawn> {
     let mut panel = Panel::new(
         Axis::log("training steps for one seed, the grid included"),
         Axis::linear("final test loss"),
@@ -366,13 +372,9 @@ fn cost(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Option<Dra
     let mut count = 0;
     for (method, _) in methods.iter().filter(|(method, _)| !method.diverged()) {
         if let Some(spread) = method.test() {
-            let point = vec![(method.cost() as f64, spread.mean)];
-            let series = Series::method(&method.key, point).scatter().labelled();
-            panel = panel.series(if spread.count > 1 {
-                series.band(vec![(spread.low, spread.high)])
-            } else {
-                series
-            });
+            let Some(cost) = method.cost() else { continue };
+            panel = panel
+                .series(Series::method(&method.key, vec![(cost as f64, spread.mean)]).scatter().labelled());
             count += 1;
         }
     }
@@ -383,6 +385,6 @@ fn cost(comparison: &Comparison, horizon: u64, methods: &Read<'_>) -> Option<Dra
             comparison.title()
         );
         let figure = Figure::new([panel]).width(560.0).legend(Legend::None);
-        Drawn { file: format!("{}-cost", comparison.name), caption, figure }
+        Drawn { file: format!("{}-cost", comparison.slug), caption, figure }
     })
 }

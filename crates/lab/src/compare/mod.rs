@@ -15,7 +15,7 @@ pub use tables::{MOST_ROWS, common_configuration, csv, results, runs as run_tabl
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::figure::{method_name, method_order};
-use crate::runs::{Run, Standing};
+use crate::runs::{Horizon, Run, Standing};
 use crate::train::{Model, Summary};
 
 /// The keys in which runs of one experiment may differ.
@@ -38,6 +38,8 @@ const FREE: &[&str] = &[
 pub struct Comparison {
     /// The experiment's name.
     pub name: String,
+    /// A name for files and links that no other comparison of the same report has.
+    pub slug: String,
     /// Its scale.
     pub scale: String,
     /// The network.
@@ -71,7 +73,25 @@ pub fn compare(runs: Vec<Run>) -> Vec<Comparison> {
         Model::Gpt => 1,
         Model::T5 => 2,
     });
+    name_apart(&mut comparisons);
     comparisons
+}
+
+/// Gives comparisons of the same name different ones for files and links: their scale, then a number.
+fn name_apart(comparisons: &mut [Comparison]) {
+    let mut taken = BTreeSet::new();
+    for at in 0..comparisons.len() {
+        let Comparison { name, scale, .. } = &comparisons[at];
+        let twice = comparisons.iter().filter(|other| other.name == *name).count() > 1;
+        let plain = |c: char| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+        let name: String = if twice { format!("{name}-{scale}") } else { name.clone() };
+        let name: String = name.chars().map(plain).collect();
+        let numbered = (2..).map(|number| format!("{name}-{number}"));
+        let free = std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name));
+        let slug = free.unwrap_or(name);
+        taken.insert(slug.clone());
+        comparisons[at].slug = slug;
+    }
 }
 
 impl Comparison {
@@ -81,7 +101,7 @@ impl Comparison {
         let meta = runs.iter().find_map(|run| run.meta.as_ref());
         let data = meta.map_or_else(|| first.data.clone(), |meta| meta.data.what.clone());
         let (best_loss, parameters) = (meta.and_then(|m| m.data.best_loss), meta.map(|m| m.parameters));
-        Some(Comparison { name, scale, model, data, best_loss, parameters, runs })
+        Some(Comparison { slug: name.clone(), name, scale, model, data, best_loss, parameters, runs })
     }
 
     /// The network's name as the paper writes it.
@@ -93,24 +113,24 @@ impl Comparison {
         }
     }
 
-    /// The numbers of steps for which there are runs, ascending.
-    pub fn horizons(&self) -> Vec<u64> {
-        self.runs.iter().filter_map(Run::horizon).collect::<BTreeSet<_>>().into_iter().collect()
+    /// The horizons for which there are runs, ascending.
+    pub fn horizons(&self) -> Vec<Horizon> {
+        self.runs.iter().map(Run::horizon).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The horizon with the most methods; of several, the middle one, as the paper's 5000 lies between 2500 and 7500.
-    pub fn main_horizon(&self) -> Option<u64> {
-        let count = |horizon: &u64| self.methods(*horizon).len();
+    pub fn main_horizon(&self) -> Option<Horizon> {
+        let count = |horizon: &Horizon| self.methods(*horizon).len();
         let horizons = self.horizons();
         let most = horizons.iter().map(count).max()?;
-        let full: Vec<u64> = horizons.into_iter().filter(|horizon| count(horizon) == most).collect();
+        let full: Vec<Horizon> = horizons.into_iter().filter(|horizon| count(horizon) == most).collect();
         full.get(full.len() / 2).copied()
     }
 
-    /// The methods that ran for so many steps, those of the paper first.
-    pub fn methods(&self, horizon: u64) -> Vec<Method<'_>> {
+    /// The methods that were run for so long, those of the paper first.
+    pub fn methods(&self, horizon: Horizon) -> Vec<Method<'_>> {
         let mut methods: BTreeMap<(usize, String), Vec<&Run>> = BTreeMap::new();
-        for run in self.runs.iter().filter(|run| run.horizon() == Some(horizon)) {
+        for run in self.runs.iter().filter(|run| run.horizon() == horizon) {
             let key = run.method();
             methods.entry((method_order(&key), key)).or_default().push(run);
         }
@@ -119,13 +139,13 @@ impl Comparison {
             methods.iter().filter(|((_, key), _)| key == "gd").flat_map(|(_, runs)| runs.clone()).collect();
         let methods = methods.into_iter().map(|((_, key), runs)| {
             let unclipped = if key == "clipped-gd" { unclipped.clone() } else { Vec::new() };
-            Method { key, horizon, runs, unclipped }
+            Method::of(key, horizon, runs, unclipped)
         });
         methods.collect()
     }
 
     /// The method with this key.
-    pub fn method(&self, horizon: u64, key: &str) -> Option<Method<'_>> {
+    pub fn method(&self, horizon: Horizon, key: &str) -> Option<Method<'_>> {
         self.methods(horizon).into_iter().find(|method| method.key == key)
     }
 }
@@ -135,12 +155,15 @@ impl Comparison {
 pub struct Method<'a> {
     /// What its runs call it: a rule's name, unless the sweep says another.
     pub key: String,
-    /// The number of steps.
-    pub horizon: u64,
+    /// How long its runs were to be.
+    pub horizon: Horizon,
     /// Its own runs.
     pub runs: Vec<&'a Run>,
     /// The runs of plain gradient descent, which belong to the grid of clipped gradient descent too.
     unclipped: Vec<&'a Run>,
+    /// By rule, the keys around it in which its runs differ.
+    around: BTreeMap<&'static str, BTreeSet<String>>,
+    is_tuned: bool,
 }
 
 /// The run of a method that stands for a seed.
@@ -152,6 +175,17 @@ pub struct Chosen<'a> {
     pub run: &'a Run,
     /// What came out of it.
     pub summary: &'a Summary,
+}
+
+/// What became of a seed of a method.
+#[derive(Debug, Clone, Copy)]
+pub enum Outcome<'a> {
+    /// The run that stands for it, which may have diverged where there was nothing to choose from.
+    Chosen(Chosen<'a>),
+    /// Every run of its grid diverged.
+    AllDiverged,
+    /// Some have not ended, or all failed.
+    Unfinished,
 }
 
 /// Some values: their mean, the lowest and the highest.
@@ -178,6 +212,25 @@ impl Spread {
 }
 
 impl<'a> Method<'a> {
+    fn of(key: String, horizon: Horizon, runs: Vec<&'a Run>, unclipped: Vec<&'a Run>) -> Method<'a> {
+        let mut method = Method { key, horizon, runs, unclipped, around: BTreeMap::new(), is_tuned: false };
+        let mut seen: BTreeMap<&str, Vec<BTreeMap<String, String>>> = BTreeMap::new();
+        for run in method.grid() {
+            let kinds = seen.entry(run.config.rule.name()).or_default();
+            let keys = run.config.optimizer.keys();
+            if !kinds.contains(&keys) {
+                kinds.push(keys);
+            }
+        }
+        for (rule, kinds) in seen {
+            let all: BTreeSet<&String> = kinds.iter().flat_map(BTreeMap::keys).collect();
+            let differs = |key: &&String| kinds.iter().any(|kind| kind.get(*key) != kinds[0].get(*key));
+            method.around.insert(rule, all.into_iter().filter(differs).cloned().collect());
+        }
+        method.is_tuned = method.variants().len() > 1;
+        method
+    }
+
     /// Its name in figures.
     pub fn name(&self) -> String {
         method_name(&self.key).to_string()
@@ -188,14 +241,25 @@ impl<'a> Method<'a> {
         self.runs.iter().chain(&self.unclipped).copied()
     }
 
+    /// The parameters of a run of the grid: the rule, and what surrounds it where that differs between runs of the same rule.
+    pub fn variant(&self, run: &Run) -> String {
+        let differing = self.around.get(run.config.rule.name());
+        let keys = differing.into_iter().flatten();
+        let values = run.config.optimizer.keys();
+        keys.fold(run.config.rule.to_string(), |label, key| match values.get(key) {
+            Some(value) => format!("{label}, {key}={value}"),
+            None => format!("{label}, no {key}"),
+        })
+    }
+
     /// The different parameters that were tried.
     pub fn variants(&self) -> BTreeSet<String> {
-        self.grid().map(|run| run.config.rule.to_string()).collect()
+        self.grid().map(|run| self.variant(run)).collect()
     }
 
     /// Whether there was anything to select.
     pub fn is_tuned(&self) -> bool {
-        self.variants().len() > 1
+        self.is_tuned
     }
 
     /// Its seeds, ascending.
@@ -203,17 +267,37 @@ impl<'a> Method<'a> {
         self.runs.iter().map(|run| run.config.seed).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The run that stands for a seed: of several the one with the lowest validation loss at the end, the first of equals, none
-    /// that diverged; where there is one only, that one.
-    pub fn chosen(&self, seed: u64) -> Option<Chosen<'a>> {
-        let ended = self.grid().filter(|run| run.config.seed == seed);
-        let ended = ended.filter_map(|run| Some(Chosen { seed, run, summary: run.summary()? }));
+    /// The runs of its grid with a seed.
+    fn of_seed(&self, seed: u64) -> impl Iterator<Item = &'a Run> + '_ {
+        self.grid().filter(move |run| run.config.seed == seed)
+    }
+
+    /// What became of a seed. Of a grid the run with the lowest validation loss at the end is chosen, the first of equals, none that
+    /// diverged; but only when the whole grid has ended.
+    pub fn outcome(&self, seed: u64) -> Outcome<'a> {
+        if self.of_seed(seed).any(|run| run.standing == Standing::Unfinished) {
+            return Outcome::Unfinished;
+        }
+        let ended = self.of_seed(seed).filter_map(|run| Some(Chosen { seed, run, summary: run.summary()? }));
+        let ended: Vec<Chosen<'a>> = ended.collect();
+        if ended.is_empty() {
+            return Outcome::Unfinished;
+        }
         if !self.is_tuned() {
-            return ended.into_iter().next();
+            return Outcome::Chosen(ended[0]);
         }
         let loss = |c: &Chosen<'_>| c.summary.final_validation_loss.filter(|_| !c.summary.diverged);
-        let ended = ended.filter_map(|chosen| Some((loss(&chosen)?, chosen)));
-        ended.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, chosen)| chosen)
+        let left = ended.into_iter().filter_map(|chosen| Some((loss(&chosen)?, chosen)));
+        left.min_by(|a, b| a.0.total_cmp(&b.0))
+            .map_or(Outcome::AllDiverged, |(_, chosen)| Outcome::Chosen(chosen))
+    }
+
+    /// The run that stands for a seed, where there is one.
+    pub fn chosen(&self, seed: u64) -> Option<Chosen<'a>> {
+        match self.outcome(seed) {
+            Outcome::Chosen(chosen) => Some(chosen),
+            Outcome::AllDiverged | Outcome::Unfinished => None,
+        }
     }
 
     /// The runs that stand for the seeds.
@@ -238,16 +322,21 @@ impl<'a> Method<'a> {
         values.filter(|values| values.len() == seeds.len()).and_then(|values| Spread::of(&values))
     }
 
-    /// Whether a run that stands for a seed diverged, or no parameters were left to choose.
+    /// Whether a seed diverged: the run that stands for it, or its whole grid.
     pub fn diverged(&self) -> bool {
-        let ended = self.grid().any(|run| run.summary().is_some());
-        ended && (self.all_chosen().iter().any(|c| c.summary.diverged) || self.all_chosen().is_empty())
+        self.seeds().into_iter().any(|seed| match self.outcome(seed) {
+            Outcome::Chosen(chosen) => chosen.summary.diverged,
+            Outcome::AllDiverged => true,
+            Outcome::Unfinished => false,
+        })
     }
 
-    /// The training steps that one seed cost, the whole grid included.
-    pub fn cost(&self) -> u64 {
-        let steps = self.grid().filter_map(|run| run.summary()).map(|summary| summary.steps).sum::<u64>();
-        steps / (self.seeds().len() as u64).max(1)
+    /// The training steps that one seed cost, the whole grid included: the mean over the seeds that are complete.
+    pub fn cost(&self) -> Option<u64> {
+        let complete = |seed: &u64| !matches!(self.outcome(*seed), Outcome::Unfinished);
+        let seeds: Vec<u64> = self.seeds().into_iter().filter(complete).collect();
+        let runs = seeds.iter().flat_map(|seed| self.of_seed(*seed)).filter_map(|run| run.summary());
+        runs.map(|summary| summary.steps).sum::<u64>().checked_div(seeds.len() as u64)
     }
 
     /// How many runs have not ended, and how many failed.
@@ -296,6 +385,8 @@ mod tests {
         }
     }
 
+    const T: Horizon = Horizon::Steps(10);
+
     fn comparison(runs: Vec<Run>) -> Comparison {
         let mut all = compare(runs);
         assert_eq!(all.len(), 1);
@@ -313,13 +404,13 @@ mod tests {
             run("gd:lr=10", 2, None),
             run("dog", 1, Some((9.0, 8.0))),
         ]);
-        let gd = all.method(10, "gd").unwrap();
+        let gd = all.method(T, "gd").unwrap();
         let chosen: Vec<_> = gd.all_chosen().iter().map(|c| c.run.config.rule.to_string()).collect();
         assert_eq!(chosen, ["gd:lr=1", "gd:lr=0.1"], "the lowest validation loss, not the lowest test loss");
         assert_eq!(gd.test(), Some(Spread { mean: 2.9, low: 2.5, high: 3.3, count: 2 }));
-        assert_eq!((gd.cost(), gd.is_tuned(), gd.diverged()), (30, true, false));
-        let dog = all.method(10, "dog").unwrap();
-        assert_eq!((dog.cost(), dog.is_tuned(), dog.test().unwrap().mean), (10, false, 8.0));
+        assert_eq!((gd.cost(), gd.is_tuned(), gd.diverged()), (Some(30), true, false));
+        let dog = all.method(T, "dog").unwrap();
+        assert_eq!((dog.cost(), dog.is_tuned(), dog.test().unwrap().mean), (Some(10), false, 8.0));
     }
 
     #[test]
@@ -329,11 +420,11 @@ mod tests {
             run("clipped-gd:lr=1,threshold=1", 1, Some((2.1, 2.1))),
             run("clipped-gd:lr=1,threshold=2", 1, None),
         ]);
-        let clipped = all.method(10, "clipped-gd").unwrap();
+        let clipped = all.method(T, "clipped-gd").unwrap();
         assert_eq!(clipped.chosen(1).unwrap().run.config.rule.to_string(), "gd:lr=1");
-        assert_eq!(clipped.cost(), 30);
+        assert_eq!(clipped.cost(), Some(30));
         assert_eq!(parameter(clipped.runs[0], "threshold"), Some(1.0));
-        assert_eq!(parameter(all.method(10, "gd").unwrap().runs[0], "threshold"), None);
+        assert_eq!(parameter(all.method(T, "gd").unwrap().runs[0], "threshold"), None);
     }
 
     #[test]
@@ -347,7 +438,7 @@ mod tests {
             run("dog", 1, Some((1.0, 1.0))),
             unfinished,
         ]);
-        let of = |key: &str| all.method(10, key).unwrap();
+        let of = |key: &str| all.method(T, key).unwrap();
         assert!(of("polyak-bound").diverged() && of("polyak-bound").test().is_none());
         assert!(of("gd").diverged() && of("gd").chosen(1).is_none());
         assert_eq!(
@@ -358,6 +449,42 @@ mod tests {
     }
 
     #[test]
+    fn a_grid_that_has_not_ended_selects_nothing() {
+        let mut unfinished = run("gd:lr=2", 1, None);
+        unfinished.standing = Standing::Unfinished;
+        let all = comparison(vec![
+            run("gd:lr=1", 1, None),
+            unfinished,
+            run("clipped-gd:lr=1,threshold=1", 1, Some((2.0, 2.0))),
+            run("gd:lr=1", 2, None),
+            run("gd:lr=2", 2, None),
+        ]);
+        let of = |key: &str| all.method(T, key).unwrap();
+        assert!(
+            matches!(of("gd").outcome(1), Outcome::Unfinished)
+                && matches!(of("gd").outcome(2), Outcome::AllDiverged)
+        );
+        assert!(matches!(of("clipped-gd").outcome(1), Outcome::Unfinished), "gd's runs are part of its grid");
+        assert_eq!((of("gd").cost(), of("clipped-gd").cost()), (Some(20), None));
+    }
+
+    #[test]
+    fn what_surrounds_a_rule_is_a_parameter_too() {
+        let decayed = |decay: f64, losses| {
+            let mut run = run("dog", 1, Some(losses));
+            run.config.optimizer.weight_decay = decay;
+            run
+        };
+        let all = comparison(vec![decayed(0.1, (3.0, 3.0)), decayed(0.2, (2.0, 2.0))]);
+        let dog = all.method(T, "dog").unwrap();
+        assert_eq!(
+            dog.variants().into_iter().collect::<Vec<_>>(),
+            ["dog, optimizer.weight_decay=0.1", "dog, optimizer.weight_decay=0.2"]
+        );
+        assert_eq!(dog.test().unwrap().mean, 2.0);
+    }
+
+    #[test]
     fn other_experiments_stay_apart() {
         let mut other = run("dog", 1, None);
         other.config.batch = 3;
@@ -365,6 +492,16 @@ mod tests {
         longer.config.steps = Some(20);
         let all = compare(vec![run("dog", 1, None), other, longer]);
         let told: Vec<_> = all.iter().map(|c| c.horizons()).collect();
-        assert_eq!(told, [vec![10], vec![10, 20]], "another batch is another experiment, another T is not");
+        let of = Horizon::Steps;
+        assert_eq!(
+            told,
+            [vec![of(10)], vec![of(10), of(20)]],
+            "another batch is another experiment, another T is not"
+        );
+        assert_eq!(
+            [&all[0].slug, &all[1].slug],
+            ["x-quick", "x-quick-2"],
+            "their figures must not share a file"
+        );
     }
 }

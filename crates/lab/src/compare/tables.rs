@@ -1,15 +1,17 @@
 //! The tables of a comparison: what each method reached, and every run.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::io;
 
 use serde::Serialize;
 
-use super::{Comparison, Method, Spread};
-use crate::runs::{Run, Standing};
+use super::{Comparison, Method, Outcome, Spread};
+use crate::runs::{Horizon, Run, Standing};
+use crate::train::config::flat;
 
 /// What each method reached after so many steps: a header and rows.
-pub fn results(comparison: &Comparison, horizon: u64) -> Vec<Vec<String>> {
+pub fn results(comparison: &Comparison, horizon: Horizon) -> Vec<Vec<String>> {
     let header = [
         "method",
         "parameters",
@@ -29,7 +31,7 @@ pub fn results(comparison: &Comparison, horizon: u64) -> Vec<Vec<String>> {
             loss(method.test()),
             method.test().map_or("–".to_string(), |s| format!("{:.4} to {:.4}", s.low, s.high)),
             loss(method.best_test()),
-            method.cost().to_string(),
+            method.cost().map_or("–".to_string(), |cost| cost.to_string()),
             remarks(&method),
         ]);
     }
@@ -45,9 +47,13 @@ pub(crate) fn parameters(method: &Method<'_>) -> String {
     if !method.is_tuned() {
         return method.variants().into_iter().next().unwrap_or_default();
     }
-    let chosen: Vec<String> = method.all_chosen().iter().map(|c| c.run.config.rule.to_string()).collect();
+    let of_seed = |seed: &u64| match method.outcome(*seed) {
+        Outcome::Chosen(chosen) => method.variant(chosen.run),
+        Outcome::AllDiverged => "all diverged".to_string(),
+        Outcome::Unfinished => "not finished".to_string(),
+    };
+    let chosen: Vec<String> = method.seeds().iter().map(of_seed).collect();
     match chosen.as_slice() {
-        [] => "none of the grid is left".to_string(),
         [first, others @ ..] if others.iter().all(|other| other == first) => first.clone(),
         chosen => chosen.join(" / "),
     }
@@ -148,7 +154,7 @@ impl<'a> Row<'a> {
             method: run.method(),
             rule: run.config.rule.to_string(),
             seed: run.config.seed,
-            steps: run.horizon(),
+            steps: run.steps(),
             standing,
             diverged: summary.map(|s| s.diverged),
             train_loss: summary.and_then(|s| s.final_train_loss),
@@ -179,7 +185,18 @@ pub const MOST_ROWS: usize = 1000;
 
 /// Every run: a header and at most [`MOST_ROWS`] rows.
 pub fn runs(comparison: &Comparison) -> Vec<Vec<String>> {
-    let header = ["folder", "rule", "seed", "T", "validation loss", "test loss", "seconds", "how it ended"];
+    let differing = differing(comparison);
+    let header = [
+        "folder",
+        "rule",
+        "seed",
+        "T",
+        "other keys",
+        "validation loss",
+        "test loss",
+        "seconds",
+        "how it ended",
+    ];
     let mut table = vec![header.map(String::from).to_vec()];
     for run in comparison.runs.iter().take(MOST_ROWS) {
         let summary = run.summary();
@@ -194,7 +211,12 @@ pub fn runs(comparison: &Comparison) -> Vec<Vec<String>> {
             run.name.clone(),
             run.config.rule.to_string(),
             run.config.seed.to_string(),
-            run.horizon().map_or("–".to_string(), |steps| steps.to_string()),
+            run.horizon().to_string(),
+            differing
+                .iter()
+                .filter_map(|key| Some(format!("{key} = {}", flat(&run.config).get(key)?)))
+                .collect::<Vec<_>>()
+                .join(", "),
             shown(summary.and_then(|s| s.final_validation_loss)),
             shown(summary.and_then(|s| s.final_test_loss)),
             summary.map_or("–".to_string(), |s| format!("{:.1}", s.seconds)),
@@ -204,20 +226,28 @@ pub fn runs(comparison: &Comparison) -> Vec<Vec<String>> {
     table
 }
 
-/// The keys that all runs share, and those in which they differ, as TOML.
-pub fn common_configuration(comparison: &Comparison) -> String {
-    let mut configs = comparison.runs.iter().map(|run| run.config.to_toml());
-    let Some(first) = configs.next() else { return String::new() };
-    let mut lines: Vec<(String, bool)> = first.lines().map(|line| (line.to_string(), true)).collect();
-    for config in configs {
-        let present: std::collections::HashSet<&str> = config.lines().collect();
-        for (line, common) in &mut lines {
-            *common &= present.contains(line.as_str());
-        }
+/// The keys in which runs differ, beside rule, seed and T.
+fn differing(comparison: &Comparison) -> BTreeSet<String> {
+    let mut all = comparison.runs.iter().map(|run| flat(&run.config));
+    let Some(first) = all.next() else { return BTreeSet::new() };
+    let mut differing = BTreeSet::new();
+    for keys in all {
+        let both = first.keys().chain(keys.keys());
+        differing.extend(both.filter(|key| first.get(*key) != keys.get(*key)).cloned());
     }
-    let line = |(line, common): &(String, bool)| match (common, line.split_once(" = ")) {
-        (false, Some((key, _))) => format!("# {key}: differs from run to run"),
-        _ => line.clone(),
-    };
-    lines.iter().map(line).collect::<Vec<_>>().join("\n")
+    for shown in ["rule", "seed", "steps", "epochs"] {
+        differing.remove(shown);
+    }
+    differing
+}
+
+/// The keys that all runs share, with their values; the others stand beside the runs.
+pub fn common_configuration(comparison: &Comparison) -> String {
+    let Some(first) = comparison.runs.first() else { return String::new() };
+    let differing = differing(comparison);
+    let own = ["rule", "seed", "steps", "epochs"];
+    let shared = flat(&first.config)
+        .into_iter()
+        .filter(|(key, _)| !own.contains(&key.as_str()) && !differing.contains(key));
+    shared.map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>().join("\n")
 }

@@ -1,7 +1,8 @@
 //! What the paper says of its networks, each claim with the numbers that decide it.
 
 use crate::claims::{Claim, Verdict};
-use crate::compare::{AllCurves, Comparison, Curves, Fit, Method, Spread, parameters};
+use crate::compare::{AllCurves, Comparison, Fit, Method, Outcome, Spread, parameters};
+use crate::runs::Horizon;
 use crate::train::Model;
 
 /// The methods without anything to tune, in the paper's comparison.
@@ -17,10 +18,14 @@ const SAME: f64 = 0.02;
 /// “Correlates”.
 const CORRELATED: f64 = 0.5;
 
-/// The twelve claims, from the comparisons of the three networks with their curves; of several of one network the first counts.
+/// The twelve claims, from the comparisons of the three networks with their curves. Of several of one network the one with the most of the
+/// paper's methods counts, then the one with the most runs.
 pub fn claims(comparisons: &[(&Comparison, &AllCurves)]) -> Vec<Claim> {
     let of = |model: Model| {
-        comparisons.iter().find(|(c, _)| c.model == model).and_then(|(c, all)| Network::of(c, all))
+        let networks = comparisons.iter().filter(|(c, _)| c.model == model);
+        let networks = networks.filter_map(|(comparison, curves)| Network::of(comparison, curves));
+        // Of equals the first.
+        networks.rev().max_by_key(|n| (n.methods_of_the_paper(), n.comparison.runs.len()))
     };
     let networks = [of(Model::Lstm), of(Model::Gpt), of(Model::T5)];
     let facts = Facts { networks: networks.into_iter().flatten().collect() };
@@ -32,7 +37,7 @@ pub fn claims(comparisons: &[(&Comparison, &AllCurves)]) -> Vec<Claim> {
             lowest(f, "polyak-bound", Model::T5)
         }),
         ("Polyak with f* = 0 diverges on the LSTM and Nano-GPT.", polyak_diverges),
-        ("On T5, DecSPS and AdaSPS are far above the rest.", far_above),
+        ("On T5, DecSPS and AdaSPS are far above the rest.", decreasing_far_above),
         ("Inexact Polyak trains every network.", trains),
         ("For networks the best iterate does not matter (last ≈ best).", last_and_best),
         ("The hyperparameters that the grid selects are the paper's.", selected),
@@ -58,7 +63,7 @@ pub fn claims(comparisons: &[(&Comparison, &AllCurves)]) -> Vec<Claim> {
 struct Network<'a> {
     comparison: &'a Comparison,
     curves: &'a AllCurves,
-    horizon: u64,
+    horizon: Horizon,
     methods: Vec<Method<'a>>,
 }
 
@@ -66,6 +71,11 @@ impl<'a> Network<'a> {
     fn of(comparison: &'a Comparison, curves: &'a AllCurves) -> Option<Network<'a>> {
         let horizon = comparison.main_horizon()?;
         Some(Network { comparison, curves, horizon, methods: comparison.methods(horizon) })
+    }
+
+    fn methods_of_the_paper(&self) -> usize {
+        let of_paper = PARAMETER_FREE.iter().chain(&["gd", "clipped-gd"]);
+        of_paper.filter(|key| self.method(key).is_some()).count()
     }
 
     fn name(&self) -> &'static str {
@@ -226,10 +236,12 @@ fn dog_on_gpt(facts: &Facts<'_>) -> Decided {
     let network = facts.network(Model::Gpt);
     let method = |key: &str| network.and_then(|n| n.method(key));
     let others = ["inexact-polyak", "decsps", "adasps"];
-    let higher =
-        others.map(|other| below(method(other), method("dog"))).into_iter().fold(Answer::Yes, Answer::and);
+    let higher = others
+        .map(|other| far_above(method("dog"), method(other)))
+        .into_iter()
+        .fold(Answer::Yes, Answer::and);
     let curves = network.zip(method("dog")).and_then(|(network, dog)| network.curves.of(dog));
-    let rise = curves.map(largest_rise);
+    let rise = curves.and_then(|curves| curves.rise);
     let unstable = rise.map_or(Answer::Open, |rise| Answer::of(rise > UNSTABLE));
     let measured = on_networks(facts, &[Model::Gpt], &PARAMETER_FREE);
     Decided {
@@ -240,17 +252,6 @@ fn dog_on_gpt(facts: &Facts<'_>) -> Decided {
         },
         table: facts.table(&[Model::Gpt], &PARAMETER_FREE),
     }
-}
-
-/// The largest ratio of the mean test loss at an evaluation and the lowest before it.
-fn largest_rise(curves: &Curves) -> f64 {
-    let mut lowest = f64::INFINITY;
-    let mut rise: f64 = 1.0;
-    for (_, spread) in &curves.test {
-        rise = rise.max(spread.mean / lowest);
-        lowest = lowest.min(spread.mean);
-    }
-    rise
 }
 
 fn polyak_diverges(facts: &Facts<'_>) -> Decided {
@@ -268,16 +269,24 @@ fn polyak_diverges(facts: &Facts<'_>) -> Decided {
     }
 }
 
-fn far_above(facts: &Facts<'_>) -> Decided {
-    let network = facts.network(Model::T5);
-    let spread =
-        |key: &str| network.and_then(|n| n.method(key)).filter(|m| !m.diverged()).and_then(Method::test);
-    let rest = ["inexact-polyak", "dog", "polyak-bound", "gd", "clipped-gd"];
-    let highest = rest.iter().filter_map(|key| spread(key)).map(|s| s.high).reduce(f64::max);
-    let answer = |key: &str| match (spread(key), highest) {
-        (Some(s), Some(highest)) if s.low > FAR_ABOVE * highest => Answer::Yes,
-        (Some(s), Some(highest)) if s.high < FAR_ABOVE * highest => Answer::No,
+/// Whether `a` ends far above `b` whatever the seed.
+fn far_above(a: Option<&Method<'_>>, b: Option<&Method<'_>>) -> Answer {
+    let (Some(a), Some(b)) = (a, b) else { return Answer::Open };
+    match (a.test().filter(|_| !a.diverged()), b.test().filter(|_| !b.diverged())) {
+        (None, Some(b)) if a.diverged() && b.count > 1 => Answer::Yes,
+        (Some(a), None) if b.diverged() && a.count > 1 => Answer::No,
+        (Some(a), Some(b)) if a.count > 1 && b.count > 1 && a.low > FAR_ABOVE * b.high => Answer::Yes,
+        (Some(a), Some(b)) if a.count > 1 && b.count > 1 && a.high < FAR_ABOVE * b.low => Answer::No,
         _ => Answer::Open,
+    }
+}
+
+fn decreasing_far_above(facts: &Facts<'_>) -> Decided {
+    let network = facts.network(Model::T5);
+    let method = |key: &str| network.and_then(|n| n.method(key));
+    let rest = ["inexact-polyak", "dog", "polyak-bound", "gd", "clipped-gd"];
+    let answer = |key: &str| {
+        rest.iter().map(|other| far_above(method(key), method(other))).fold(Answer::Yes, Answer::and)
     };
     let keys = ["decsps", "adasps", "inexact-polyak", "dog", "polyak-bound", "gd", "clipped-gd"];
     Decided {
@@ -292,7 +301,7 @@ fn trains(facts: &Facts<'_>) -> Decided {
     let mut answer = |model: &Model| {
         let Some(network) = facts.network(*model) else { return Answer::Open };
         let Some(method) = network.method("inexact-polyak") else { return Answer::Open };
-        let first = network.curves.of(method).and_then(|curves| curves.test.first()).map(|(_, s)| s.mean);
+        let first = network.curves.of(method).and_then(|curves| curves.test.first()?.1).map(|s| s.mean);
         match (method.test(), first) {
             (Some(last), Some(first)) => {
                 words.push(format!("{} {first:.3} → {:.3}", network.name(), last.mean));
@@ -361,11 +370,11 @@ fn selected(facts: &Facts<'_>) -> Decided {
         let (gd, clipped) = papers_selection(network.comparison.model);
         for (key, paper) in [("gd", gd), ("clipped-gd", clipped)] {
             let Some(method) = network.method(key).filter(|method| method.is_tuned()) else { continue };
-            let ours: Vec<String> = method
-                .all_chosen()
-                .iter()
-                .map(|chosen| pair(key, &chosen.run.config.rule.to_string()))
-                .collect();
+            let of_seed = |seed: &u64| match method.outcome(*seed) {
+                Outcome::Chosen(chosen) => pair(key, &chosen.run.config.rule.to_string()),
+                _ => "–".to_string(),
+            };
+            let ours: Vec<String> = method.seeds().iter().map(of_seed).collect();
             words.push(format!("{} on {}: {}", method.name(), network.name(), parameters(method)));
             let at_paper = network.comparison.scale == "paper";
             let seed_by_seed =
@@ -410,7 +419,7 @@ fn other_horizons(facts: &Facts<'_>) -> Decided {
     let not_run = || Decided { verdict: Verdict::NotDecided, measured: "Not run".into(), table: Vec::new() };
     let Some(network) = facts.network(Model::Gpt) else { return not_run() };
     let horizons = network.comparison.horizons();
-    let others: Vec<u64> = horizons.iter().copied().filter(|h| *h != network.horizon).collect();
+    let others: Vec<Horizon> = horizons.iter().copied().filter(|h| *h != network.horizon).collect();
     let (mut same, mut reversed, mut open) = (0, 0, 0);
     for horizon in &others {
         let there = network.comparison.methods(*horizon);
@@ -428,7 +437,7 @@ fn other_horizons(facts: &Facts<'_>) -> Decided {
     if same + reversed + open == 0 {
         return not_run();
     }
-    let ranking = |horizon: u64| {
+    let ranking = |horizon: Horizon| {
         let mut methods: Vec<(f64, String)> = network
             .comparison
             .methods(horizon)
@@ -465,8 +474,9 @@ fn clipping_helps(facts: &Facts<'_>) -> Decided {
         let [gd, clipped] = keys.map(|key| network.and_then(|n| n.method(key)));
         match (below(gd, clipped), gd.and_then(Method::test), clipped.and_then(Method::test)) {
             (Answer::Yes, ..) => Answer::No,
-            (_, Some(gd), Some(clipped)) if clipped.mean <= gd.mean => Answer::Yes,
             (Answer::No, ..) => Answer::Yes,
+            // At least as good: it need not be told apart.
+            (_, Some(gd), Some(clipped)) if clipped.count > 1 && clipped.mean <= gd.mean => Answer::Yes,
             _ => Answer::Open,
         }
     };
@@ -478,8 +488,17 @@ fn clipping_helps(facts: &Facts<'_>) -> Decided {
 }
 
 fn smoothness(facts: &Facts<'_>) -> Decided {
-    let header =
-        ["network", "method", "points", "correlation", "L₀", "L₁", "largest smoothness", "smallest", "L/L₀"];
+    let header = [
+        "network",
+        "method",
+        "points",
+        "correlation",
+        "L₀",
+        "L₁",
+        "largest smoothness",
+        "smallest",
+        "largest/smallest",
+    ];
     let mut table = vec![header.map(String::from).to_vec()];
     let (mut answers, mut words) = (Vec::new(), Vec::new());
     for network in &facts.networks {
@@ -489,9 +508,8 @@ fn smoothness(facts: &Facts<'_>) -> Decided {
             let points = &curves.smoothness;
             let largest = points.iter().map(|p| p[1]).fold(0.0, f64::max);
             let smallest = points.iter().map(|p| p[1]).fold(f64::INFINITY, f64::min);
-            // A fitted line through the origin says nothing of L₀: then it is at least the smallest smoothness that was seen.
-            let (correlation, ratio) =
-                (regression.correlation.unwrap_or(0.0), largest / line.l0.max(smallest));
+            // The smallest smoothness stands for L₀, which a line through the origin does not tell.
+            let (correlation, ratio) = (regression.correlation.unwrap_or(0.0), largest / smallest);
             table.push(vec![
                 network.name().into(),
                 method.name(),
@@ -505,7 +523,10 @@ fn smoothness(facts: &Facts<'_>) -> Decided {
             ]);
             if method.key == "inexact-polyak" {
                 answers.extend([Answer::of(correlation > CORRELATED), Answer::of(ratio >= 1000.0)]);
-                words.push(format!("{}: correlation {correlation:.2}, L/L₀ = {ratio:.0}", network.name()));
+                words.push(format!(
+                    "{}: correlation {correlation:.2}, largest over smallest smoothness {ratio:.0}",
+                    network.name()
+                ));
             }
         }
     }

@@ -12,8 +12,8 @@ pub fn claims(claims: &[Claim]) -> Section {
 
 const CLAIMS: &str = "Losses are means over the seeds, at the last step; “the best” is the evaluation with the lowest validation \
     loss. One method is below another where the ranges of their seeds do not overlap; where they do, or where there is one seed, \
-    nothing is decided. “Far above” is by a quarter, “well below the initial loss” by a quarter, “unstable” a test loss of 1.5 times an \
-    earlier one, “last ≈ best” within 2 %, “correlates” above 0.5.";
+    their order is not decided. “Far above” and “much higher” are by a quarter, “well below the initial loss” by a quarter, “unstable” a \
+    seed's test loss of 1.5 times an earlier one, “last ≈ best” within 2 %, “correlates” above 0.5.";
 
 /// What each method reached, the figures, and every run.
 pub fn section(comparison: &Comparison, figures: &[Drawn], id: &str) -> Section {
@@ -45,7 +45,7 @@ pub fn section(comparison: &Comparison, figures: &[Drawn], id: &str) -> Section 
         html::table(&rows)
     );
     out += &html::details(&format!("all {} runs and their configuration", comparison.runs.len()), &all);
-    Section::new(id, format!("{} ({})", comparison.title(), comparison.name), out)
+    Section::new(id, format!("{} ({})", comparison.title(), comparison.slug), out)
 }
 
 /// `24221600` as `24,221,600`.

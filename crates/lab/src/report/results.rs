@@ -1,5 +1,6 @@
 //! What a report is about: everything that was found below some folders.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -77,6 +78,7 @@ impl Results {
     /// When a folder has nothing to report, or the synthetic experiment's file is damaged. A damaged run is a problem, not an error.
     pub fn read(folders: &[PathBuf]) -> Result<Results, ReportError> {
         let (mut found, mut runs, mut problems, mut commands) = (None, Vec::new(), Vec::new(), Vec::new());
+        let mut seen = HashSet::new();
         for folder in folders {
             if !folder.is_dir() {
                 return Err(ReportError::NoFolder { path: folder.clone() });
@@ -92,6 +94,10 @@ impl Results {
             if folders.len() == 1 {
                 below.runs.iter_mut().for_each(|run| run.name_in(folder));
             }
+            // The same folder, given twice or inside another, counts once.
+            below.runs.retain(|run| {
+                seen.insert(fs::canonicalize(&run.folder).unwrap_or_else(|_| run.folder.clone()))
+            });
             runs.extend(below.runs);
             problems.extend(below.problems);
         }

@@ -20,7 +20,7 @@
 //!
 //! As in an experiment's file, keys at the top hold for every scale and those of `[scale.NAME]` override them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -115,6 +115,8 @@ pub struct Trial {
     pub index: usize,
     /// What to do.
     pub config: Config,
+    /// The rule, and the keys of the experiment that the grid sets.
+    pub label: String,
 }
 
 /// All runs of a sweep.
@@ -186,7 +188,8 @@ impl Plan {
                             method: method.rule.clone(),
                             source: Box::new(source),
                         })?;
-                        trials.push(Trial { index, config });
+                        let label = method.label(point, &config);
+                        trials.push(Trial { index, config, label });
                     }
                 }
             }
@@ -231,7 +234,7 @@ impl Plan {
             let path = folder.display();
             return Err(TrainError::Request(format!("{path} is a file; name a folder with --out")).into());
         }
-        let ours: Vec<Line> = self.trials.iter().map(Line::of).collect();
+        let ours = &self.trials;
         if path.is_file() {
             let bytes = fs::read(&path).map_err(TrainError::io("read", &path))?;
             let theirs: Vec<Line> = serde_json::from_slice(&bytes).map_err(|error| {
@@ -239,7 +242,7 @@ impl Plan {
                 TrainError::Request(format!("{path}: {error}; name a new folder with --out"))
             })?;
             let differs = |difference| PlanError::Another { folder: folder.into(), difference };
-            for (index, (theirs, ours)) in theirs.iter().zip(&ours).enumerate() {
+            for (index, (theirs, ours)) in theirs.iter().zip(ours).enumerate() {
                 if let Some(what) = theirs.difference(ours) {
                     return Err(differs(format!("in trial {index}, {what}")));
                 }
@@ -258,34 +261,37 @@ impl Plan {
             .into());
         }
         fs::create_dir_all(folder).map_err(TrainError::io("make the folder", folder))?;
-        Ok(write_whole(folder, PLAN, &pretty(&ours))?)
+        let line = |trial: &Trial| Line { index: trial.index, config: trial.config.clone() };
+        Ok(write_whole(folder, PLAN, &pretty(&ours.iter().map(line).collect::<Vec<_>>()))?)
     }
 }
 
-/// A trial in `plan.json`: every key that decides over its numbers.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+/// A trial in `plan.json`: its whole configuration.
+#[derive(Debug, Serialize, Deserialize)]
 struct Line {
     index: usize,
-    data: String,
-    keys: BTreeMap<String, String>,
+    config: Config,
 }
 
 impl Line {
-    fn of(trial: &Trial) -> Line {
-        Line { index: trial.index, data: trial.config.data.clone(), keys: trial.config.identity() }
-    }
-
-    /// The first key that differs, in words.
-    fn difference(&self, other: &Line) -> Option<String> {
+    /// The first key that decides over the trial's numbers and differs, in words.
+    fn difference(&self, trial: &Trial) -> Option<String> {
+        let (there, here) = (self.config.identity(), trial.config.identity());
+        let keys: BTreeSet<&String> = there.keys().chain(here.keys()).collect();
         let differs = |key: &str, there: Option<&String>, here: Option<&String>| {
             let shown = |value: Option<&String>| value.map_or("not set".to_string(), String::clone);
             (there != here)
                 .then(|| format!("{key} is {} there and {} in this request", shown(there), shown(here)))
         };
-        let keys: std::collections::BTreeSet<&String> = self.keys.keys().chain(other.keys.keys()).collect();
-        let in_keys = keys.into_iter().find_map(|k| differs(k, self.keys.get(k), other.keys.get(k)));
-        in_keys.or_else(|| differs("data", Some(&self.data), Some(&other.data)))
+        let in_keys = keys.into_iter().find_map(|k| differs(k, there.get(k), here.get(k)));
+        in_keys.or_else(|| differs("data", Some(&self.config.data), Some(&trial.config.data)))
     }
+}
+
+/// The trials that the sweep in a folder is to make; nothing where it is no sweep's, or its plan cannot be read.
+pub fn planned(folder: &Path) -> Option<Vec<(usize, Config)>> {
+    let lines: Vec<Line> = serde_json::from_slice(&fs::read(folder.join(PLAN)).ok()?).ok()?;
+    Some(lines.into_iter().map(|line| (line.index, line.config)).collect())
 }
 
 struct Experiment<'a> {
@@ -379,6 +385,12 @@ impl Method {
         self.grid.iter().map(|(_, values)| values.len() as u128).fold(1, u128::saturating_mul)
     }
 
+    /// The rule of the `point`-th, and the keys of the experiment in it.
+    fn label(&self, point: usize, config: &Config) -> String {
+        let keys = self.point(point).into_iter().filter(|(key, _)| config::is_key(key));
+        keys.fold(config.rule.to_string(), |label, (key, value)| format!("{label}, {key}={}", plain(value)))
+    }
+
     /// The `point`-th of them.
     fn point(&self, mut point: usize) -> Vec<(&String, &Value)> {
         let mut values = Vec::new();
@@ -409,7 +421,7 @@ impl Reader<'_> {
         let Some(Value::Array(items)) = &value else { return Err(wrong()) };
         let numbers: Option<Vec<i64>> = items.iter().map(|v| v.as_integer().filter(|n| *n >= 0)).collect();
         let numbers = numbers.filter(|n| !n.is_empty()).ok_or_else(wrong)?;
-        let distinct: std::collections::BTreeSet<&i64> = numbers.iter().collect();
+        let distinct: BTreeSet<&i64> = numbers.iter().collect();
         if distinct.len() == numbers.len() { Ok(numbers) } else { Err(wrong()) }
     }
 

@@ -256,6 +256,14 @@ fn is_usual_final_rate(rate: &f64) -> bool {
     *rate == FINAL_RATE
 }
 
+impl Optimizer {
+    /// Its keys, dotted, with their values.
+    pub fn keys(&self) -> BTreeMap<String, String> {
+        let table = Table::try_from(self).unwrap_or_default();
+        table.into_iter().map(|(key, value)| (format!("optimizer.{key}"), value.to_string())).collect()
+    }
+}
+
 /// A run, resolved: every key has its value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -700,7 +708,7 @@ fn dotted(key: &str, value: Value) -> Table {
 }
 
 /// The values by dotted key.
-fn flat(config: &Config) -> BTreeMap<String, Value> {
+pub(crate) fn flat(config: &Config) -> BTreeMap<String, Value> {
     flatten(Table::try_from(config).unwrap_or_default())
 }
 
