@@ -162,7 +162,7 @@ fn tests(run: &Run) -> Result<Vec<(u64, Option<f64>)>, TraceError> {
 /// The evaluations of all runs side by side: at the same step, or, where epochs are counted, after the same number of them. A mean of
 /// fewer seeds would be another curve: it is left open.
 fn common(runs: &[Vec<(u64, Option<f64>)>], by_number: bool) -> Vec<(u64, Option<Spread>)> {
-    let Some(longest) = runs.iter().max_by_key(|run| run.len()) else { return Vec::new() };
+    let Some(longest) = runs.iter().rev().max_by_key(|run| run.len()) else { return Vec::new() };
     let at = |(number, (step, _)): (usize, &(u64, Option<f64>))| {
         let find = |run: &Vec<(u64, Option<f64>)>| match by_number {
             true => run.get(number).and_then(|(_, loss)| *loss),

@@ -6,7 +6,7 @@ use untuned::theory::Line;
 use super::curves::{AllCurves, Curves};
 use super::{Comparison, Method, Spread, parameter};
 use crate::figure::{
-    Axis, Cell, Content, Figure, HeatMap, Legend, Marks, Panel, Series, Style, method_name, method_style,
+    Axis, Cell, Content, Figure, HeatMap, Marks, Panel, Series, Style, method_name, method_style,
 };
 use crate::runs::{Horizon, Run};
 use crate::traces::{Band, BandBin};
@@ -26,10 +26,11 @@ pub struct Drawn {
 /// All figures of a comparison.
 pub fn draw(comparison: &Comparison, curves: &AllCurves) -> Vec<Drawn> {
     let Some(horizon) = comparison.main_horizon() else { return Vec::new() };
-    let methods = with_curves(comparison, horizon, curves);
+    let planned = with_curves(comparison, horizon, curves);
+    let methods = begun(planned.clone());
     let mut drawn = vec![losses(comparison, horizon, &methods)];
     drawn.extend(losses_with_all(comparison, horizon, &methods));
-    drawn.extend(hyperparameters(comparison, horizon, &methods));
+    drawn.extend(hyperparameters(comparison, horizon, &planned));
     drawn.extend(horizons(comparison, curves));
     drawn.push(steps(comparison, horizon, &methods));
     drawn.extend(smoothness(comparison, &methods));
@@ -42,6 +43,11 @@ type Read<'a> = Vec<(Method<'a>, &'a Curves)>;
 fn with_curves<'a>(comparison: &'a Comparison, horizon: Horizon, curves: &'a AllCurves) -> Read<'a> {
     let methods = comparison.methods(horizon).into_iter();
     methods.filter_map(|method| curves.of(&method).map(|curves| (method, curves))).collect()
+}
+
+/// The methods of which there is anything to see.
+fn begun(methods: Read<'_>) -> Read<'_> {
+    methods.into_iter().filter(|(_, curves)| curves.train.seeds > 0).collect()
 }
 
 /// The mean of the seeds, in an area that holds every value of every seed. Where a seed has none the line breaks.
@@ -277,7 +283,7 @@ fn horizons(comparison: &Comparison, curves: &AllCurves) -> Option<Drawn> {
     let horizons = comparison.horizons();
     (horizons.len() > 1).then(|| {
         let panel = |horizon: &Horizon| {
-            let methods = with_curves(comparison, *horizon, curves);
+            let methods = begun(with_curves(comparison, *horizon, curves));
             let calm: Vec<_> = methods.iter().filter(|(m, curves)| is_calm(m, curves)).collect();
             let y = if wide(&calm) { Axis::log("test loss") } else { Axis::linear("test loss") };
             let panel = Panel::new(Axis::linear("step"), y).title(format!("T = {horizon}"));
@@ -384,7 +390,7 @@ fn cost(comparison: &Comparison, horizon: Horizon, methods: &Read<'_>) -> Option
              all runs of the grid for a method that has one.",
             comparison.title()
         );
-        let figure = Figure::new([panel]).width(560.0).legend(Legend::None);
+        let figure = Figure::new([panel]).width(560.0);
         Drawn { file: format!("{}-cost", comparison.slug), caption, figure }
     })
 }

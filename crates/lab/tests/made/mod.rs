@@ -99,7 +99,7 @@ pub fn networks(folder: &Path) {
     };
     for (model, first, methods, horizons) in [
         ("lstm", 7.0, methods(2.4, None, 2.8), &[STEPS][..]),
-        ("gpt", 4.0, methods(3.5, None, 2.8), &[STEPS / 2, STEPS, STEPS * 3 / 2]),
+        ("gpt", 6.0, methods(4.5, None, 2.8), &[STEPS / 2, STEPS, STEPS * 3 / 2]),
         ("t5", 20.0, methods(3.0, Some(2.45), 5.0), &[STEPS]),
     ] {
         let mut index = 0;
