@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
+use untuned_lab::sweep;
 use untuned_lab::train::TrainError;
 
 use crate::output;
@@ -18,6 +19,8 @@ pub enum End {
     System(anyhow::Error),
     /// The user stopped it: exit code 130.
     Interrupted,
+    /// A worker's trial is another process's: the exit code that tells the process which started it.
+    Busy,
     /// Nobody reads the output any more: not an error.
     BrokenPipe,
 }
@@ -50,6 +53,7 @@ impl End {
                 output::say("interrupted; what was written is kept");
                 ExitCode::from(130)
             }
+            End::Busy => ExitCode::from(sweep::BUSY as u8),
             End::BrokenPipe => ExitCode::SUCCESS,
         }
     }

@@ -159,12 +159,19 @@ fn search(folder: &Path, deeper: usize, found: &mut Found) {
 
 fn read(folder: &Path) -> Result<Run, String> {
     let config = Config::read_resolved(&folder.join(CONFIG)).map_err(|error| error.to_string())?;
-    let meta = match fs::read(folder.join(META)) {
-        Err(_) => None,
-        Ok(bytes) => Some(
-            serde_json::from_slice(&bytes)
-                .map_err(|error| format!("{}: {error}; the run is left out", folder.join(META).display()))?,
-        ),
+    let damaged = |name: &str, error: serde_json::Error| {
+        format!("{}: {error}; the run is left out", folder.join(name).display())
+    };
+    let bytes = |name: &str| {
+        let path = folder.join(name);
+        path.is_file().then(|| fs::read(path).ok()).flatten()
+    };
+    if let Some(bytes) = bytes(SUMMARY) {
+        serde_json::from_slice::<Summary>(&bytes).map_err(|error| damaged(SUMMARY, error))?;
+    }
+    let meta = match bytes(META) {
+        None => None,
+        Some(bytes) => Some(serde_json::from_slice(&bytes).map_err(|error| damaged(META, error))?),
     };
     let standing = match sweep::state(folder) {
         State::Ended(summary) => Standing::Ended(summary),

@@ -21,6 +21,7 @@ pub fn run(args: &Report) -> Result<(), End> {
     if args.live {
         return show(args);
     }
+    interrupt::at_once();
     let make = |folders: &[PathBuf], page: &Path| {
         let results = Results::read(folders).map_err(End::results)?;
         output::check_parent(page, "--out")?;

@@ -10,7 +10,8 @@ use untuned_lab::claims::Claim;
 use untuned_lab::compare;
 use untuned_lab::networks;
 use untuned_lab::report::{COMMAND, Results, SYNTHETIC};
-use untuned_lab::sweep::Plan;
+use untuned_lab::runs::{self, Run};
+use untuned_lab::sweep::{PLAN, Plan, TRIALS};
 use untuned_lab::synthetic;
 
 use super::report::{self, PAGE};
@@ -29,12 +30,12 @@ const ALL: [Experiment; 4] = [Experiment::Synthetic, Experiment::Lstm, Experimen
 pub fn run(args: &Reproduce) -> Result<(), End> {
     let wanted: Vec<Experiment> =
         ALL.into_iter().filter(|e| args.experiments.is_empty() || args.experiments.contains(e)).collect();
-    let out = prepare(args)?;
-    output::write_file(&out.join(COMMAND), format!("{}\n", command(args)).as_bytes())?;
+    let out = prepare(args, &wanted)?;
+    let _lock = lock(&out)?;
     let mut failed = Vec::new();
     for experiment in &wanted {
         match experiment.network() {
-            None => make_synthetic(&out)?,
+            None => make_synthetic(args, &out)?,
             Some(name) => failed.extend(make_sweep(args, &out, name)?),
         }
     }
@@ -70,25 +71,36 @@ impl Scale {
     }
 }
 
-/// The command that makes the same again.
-fn command(args: &Reproduce) -> String {
-    let mut command = "untuned reproduce".to_string();
-    for experiment in &args.experiments {
-        command += &format!(" {}", experiment.network().unwrap_or(SYNTHETIC));
-    }
-    command += &format!(" --scale {}", args.scale.name());
+/// Adds the command that makes an experiment again to the file that keeps them.
+fn record(args: &Reproduce, out: &Path, experiment: &str) -> Result<(), End> {
+    let quoted = |text: &str| match text.chars().all(|c| c.is_alphanumeric() || "-_./=:,".contains(c)) {
+        true => text.to_string(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    };
+    let mut command = format!("untuned reproduce {experiment} --scale {}", args.scale.name());
     let shared = &args.shared;
-    // Writing to a string cannot fail.
     for set in &shared.set {
-        let _ = write!(command, " --set {set}");
+        command += &format!(" --set {}", quoted(set));
     }
-    if let Some(data) = &shared.data {
-        let _ = write!(command, " --data {}", data.display());
+    let data = shared.data.as_ref().map(|data| data.display().to_string());
+    if let Some(data) = data.or_else(|| default_data(args)).filter(|_| experiment != SYNTHETIC) {
+        command += &format!(" --data {}", quoted(&data));
     }
-    command
+    let path = out.join(COMMAND);
+    let mut all = fs::read_to_string(&path).unwrap_or_default();
+    if !all.lines().any(|line| line == command) {
+        all += &format!("{command}\n");
+        output::write_file(&path, all.as_bytes())?;
+    }
+    Ok(())
 }
 
-fn make_synthetic(out: &Path) -> Result<(), End> {
+/// Where the data is when it was not named: at the quick scale the comparison is on the generated corpus, whatever `UNTUNED_DATA` says.
+fn default_data(args: &Reproduce) -> Option<String> {
+    std::env::var("UNTUNED_DATA").ok().filter(|data| args.scale == Scale::Paper && !data.is_empty())
+}
+
+fn make_synthetic(args: &Reproduce, out: &Path) -> Result<(), End> {
     let bar = bar("synthetic", synthetic::PARTS as u64);
     let results = synthetic::run(|| bar.inc(1));
     bar.finish_and_clear();
@@ -100,7 +112,7 @@ fn make_synthetic(out: &Path) -> Result<(), End> {
     for (name, bytes) in synthetic::files(&results).map_err(|e| End::System(e.into()))? {
         output::write_file(&folder.join(name), &bytes)?;
     }
-    Ok(())
+    record(args, out, SYNTHETIC)
 }
 
 /// Writes the files of a network's sweep and works it off; why trials failed, one sentence each.
@@ -111,8 +123,7 @@ fn make_sweep(args: &Reproduce, out: &Path, name: &str) -> Result<Vec<String>, E
         output::write_file(&files.join(file), text.as_bytes())?;
     }
     let mut shared = args.shared.clone();
-    if args.scale == Scale::Quick && shared.data.is_none() {
-        // Whatever `UNTUNED_DATA` says: at this scale the comparison is on the generated corpus.
+    if shared.data.is_none() && default_data(args).is_none() {
         shared.set.push("data=generated".into());
     }
     let scale = args.scale.name();
@@ -125,29 +136,48 @@ fn make_sweep(args: &Reproduce, out: &Path, name: &str) -> Result<Vec<String>, E
     let sweep = files.join(networks::sweep_file(name));
     let plan = Plan::read(&sweep, &typed.overrides(Some(scale.into()))?).map_err(End::plan)?;
     let work = Work { sweep: &sweep, plan: &plan, out: &out.join(name), scale: Some(scale), shared: &shared };
+    work.check()?;
+    record(args, out, name)?;
     work.off(name)
 }
 
-/// The folder for the results: new or empty, or one to go on with, or the default one with earlier quick results, which go.
-fn prepare(args: &Reproduce) -> Result<PathBuf, End> {
+/// The folder for the results: new or empty, or one of ours to go on with, or the default one, in which earlier quick results of the
+/// wanted experiments are replaced.
+fn prepare(args: &Reproduce, wanted: &[Experiment]) -> Result<PathBuf, End> {
     let out = args.out.as_deref().unwrap_or(Path::new(DEFAULT_OUT)).to_path_buf();
     output::check_parent(&out, "--out")?;
     if out.exists() && !out.is_dir() {
         return Err(End::Request(anyhow!("{} is a file; name a folder with --out", out.display())));
     }
     let empty = fs::read_dir(&out).map_or(true, |mut entries| entries.next().is_none());
-    if !empty && !args.resume {
-        if args.out.is_some() || !is_replaceable(&out) {
-            let out = out.display();
-            return Err(End::Request(anyhow!(
-                "{out} is not empty; add --resume to go on with what is in it, or name a new folder with --out"
-            )));
+    let ours = out.join(COMMAND).is_file();
+    let refuse = |why: &str| {
+        let out = out.display();
+        Err(End::Request(anyhow!("{out} {why}; name a new folder with --out")))
+    };
+    match (empty, args.resume, ours) {
+        (true, ..) => {}
+        (false, true, true) => {}
+        (false, true, false) => return refuse("holds no results of `untuned reproduce` to go on with"),
+        (false, false, _) if args.out.is_some() || !ours => {
+            return refuse("is not empty; add --resume to go on with what `untuned reproduce` left in it");
         }
-        for name in OURS {
-            let path = out.join(name);
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            if path.exists() {
-                removed.map_err(|e| End::io(e, format!("cannot remove {}", path.display())))?;
+        (false, false, _) => {
+            let _lock = lock(&out)?;
+            for experiment in wanted {
+                let name = experiment.network().unwrap_or(SYNTHETIC);
+                if !is_replaceable(&out.join(name)) {
+                    return refuse(&format!(
+                        "holds {name} with more than earlier quick results; add --resume to go on with it"
+                    ));
+                }
+            }
+            for experiment in wanted {
+                let path = out.join(experiment.network().unwrap_or(SYNTHETIC));
+                if path.exists() {
+                    fs::remove_dir_all(&path)
+                        .map_err(|e| End::io(e, format!("cannot remove {}", path.display())))?;
+                }
             }
         }
     }
@@ -155,15 +185,30 @@ fn prepare(args: &Reproduce) -> Result<PathBuf, End> {
     Ok(out)
 }
 
-/// What `reproduce` writes.
-const OURS: [&str; 9] = [COMMAND, SYNTHETIC, "lstm", "gpt", "t5", FILES, "figures", "runs.csv", PAGE];
+/// Takes the folder for this process: the file is locked until it is closed.
+fn lock(out: &Path) -> Result<fs::File, End> {
+    let path = out.join(".lock");
+    let failed = |e| End::io(e, format!("cannot write {}", path.display()));
+    let file = fs::File::create(&path).map_err(failed)?;
+    if let Err(fs::TryLockError::WouldBlock) = file.try_lock() {
+        let out = out.display();
+        return Err(End::Request(anyhow!(
+            "another `untuned reproduce` works in {out}; wait for it, or name a new folder with --out"
+        )));
+    }
+    Ok(file)
+}
 
-/// Whether a folder holds nothing but what `reproduce` writes, made in minutes.
-fn is_replaceable(out: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(out) else { return false };
-    let ours = entries.flatten().all(|e| OURS.contains(&e.file_name().to_string_lossy().as_ref()));
-    let quick = |run: &untuned_lab::runs::Run| run.config.scale == Scale::Quick.name();
-    ours && untuned_lab::runs::find(out).runs.iter().all(quick)
+/// Whether an experiment's folder holds nothing but what was made here in minutes.
+fn is_replaceable(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return true };
+    let known = |name: &str| match folder.ends_with(SYNTHETIC) {
+        true => [".json", ".csv", ".svg", ".png"].iter().any(|ending| name.ends_with(ending)),
+        false => [PLAN, TRIALS, "report.html", "runs.csv", "figures"].contains(&name),
+    };
+    let quick = |run: &Run| run.config.scale == Scale::Quick.name();
+    entries.flatten().all(|entry| known(&entry.file_name().to_string_lossy()))
+        && runs::find(folder).runs.iter().all(quick)
 }
 
 fn make_folder(path: &Path) -> Result<(), End> {

@@ -12,8 +12,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use untuned_lab::compare::{compare, summary};
 use untuned_lab::runs;
 use untuned_lab::sweep::{self, Plan, PlanError, State, Trial};
+use untuned_lab::train::config::GENERATED;
 use untuned_lab::train::folder::RUNS;
-use untuned_lab::train::{Config, Options, Outcome, Overrides, Sinks};
+use untuned_lab::train::{Config, Options, Outcome, Overrides, Sinks, TrainError};
 
 use super::train::{self, Typed};
 use crate::args::Sweep;
@@ -44,15 +45,21 @@ pub fn run(args: &Sweep) -> Result<(), End> {
     failures(failed)
 }
 
+/// So many of the trials that failed are named.
+const SHOWN_FAILURES: usize = 3;
+
 /// Trials that failed make an exit code; those that diverged are results like others.
 pub fn failures(failed: Vec<String>) -> Result<(), End> {
     match failed.as_slice() {
         [] => Ok(()),
-        failed => Err(End::System(anyhow!(
-            "{} trials failed and are tried again when the sweep is: {}",
-            failed.len(),
-            failed.join("; ")
-        ))),
+        failed => {
+            let shown = failed.iter().take(SHOWN_FAILURES).map(String::as_str).collect::<Vec<_>>().join("; ");
+            let more = if failed.len() > SHOWN_FAILURES { "; …" } else { "" };
+            Err(End::System(anyhow!(
+                "{} trials failed and are tried again when the sweep is: {shown}{more}",
+                failed.len()
+            )))
+        }
     }
 }
 
@@ -89,9 +96,24 @@ fn list(plan: &Plan) -> String {
     text
 }
 
+/// A place for data that does not exist is a slip in the request, not a failure of every trial.
+fn check_data(plan: &Plan) -> Result<(), End> {
+    let missing = |config: &Config| config.data != GENERATED && !Path::new(&config.data).exists();
+    match plan.trials.iter().find(|trial| missing(&trial.config)) {
+        Some(trial) => Err(End::Request(anyhow!(
+            "trial {} ({}) is to train on {}, which does not exist; give a file or a folder with --data",
+            trial.index,
+            trial.label,
+            trial.config.data
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// One trial in this process.
 fn one(args: &Sweep, plan: &Plan, index: usize, out: &Path) -> Result<(), End> {
     let trial = plan.trial(index).map_err(End::plan)?;
+    check_data(plan)?;
     plan.claim(out).map_err(End::plan)?;
     if args.worker {
         stop_with_standard_input();
@@ -102,6 +124,9 @@ fn one(args: &Sweep, plan: &Plan, index: usize, out: &Path) -> Result<(), End> {
     let ended = sweep::run_trial(trial, out, shared.keep_weights, &options, &mut progress);
     progress.finish();
     let folder = sweep::folder(out, index);
+    if let (true, Err(TrainError::Busy { .. })) = (args.worker, &ended) {
+        return Err(End::Busy);
+    }
     let ended = ended.map_err(End::train)?;
     if let Some(summary) = &ended.summary {
         output::print(&train::words(summary, &ended, &folder))?;
@@ -128,9 +153,15 @@ pub struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// Takes the folder for this sweep, unless it is another's or the data is not there.
+    pub fn check(&self) -> Result<(), End> {
+        check_data(self.plan)?;
+        self.plan.claim(self.out).map_err(End::plan)
+    }
+
     /// Works it off; why trials failed, one sentence each.
     pub fn off(&self, name: &str) -> Result<Vec<String>, End> {
-        self.plan.claim(self.out).map_err(End::plan)?;
+        self.check()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = self.shared.workers.map_or(cores, usize::from);
         let threads = self.shared.threads.map_or((cores / workers).max(1), usize::from);
@@ -254,7 +285,8 @@ impl sweep::Progress for Display<'_> {
                 }
                 format!("failed: {}", failure.error)
             }
-            State::Begun | State::Waiting => "stopped".to_string(),
+            State::Begun | State::Waiting if interrupt::asked() => "stopped".to_string(),
+            State::Begun | State::Waiting => "another process is at it".to_string(),
         };
         let done = self.done.lock().map_or(0, |mut done| {
             *done += usize::from(matches!(state, State::Ended(_)));

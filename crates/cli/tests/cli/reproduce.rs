@@ -105,7 +105,60 @@ fn without_a_folder_it_writes_beside_you_and_replaces_only_its_own() {
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let summary = String::from_utf8(output.stdout).expect("UTF-8");
     assert!(summary.contains("15.") && summary.trim_end().ends_with("report.html"), "{summary}");
+    let results = folder.path().join("untuned-results");
+    fs::write(results.join("thesis.txt"), "mine").expect("writable");
     assert_eq!(reproduce().status.code(), Some(0), "an earlier run's results are replaced");
-    fs::write(folder.path().join("untuned-results/thesis.txt"), "mine").expect("writable");
-    assert_eq!(reproduce().status.code(), Some(2), "a folder that is not ours is left alone");
+    assert!(results.join("thesis.txt").is_file());
+    fs::write(results.join("synthetic/notes.txt"), "mine").expect("writable");
+    let output = reproduce();
+    assert_eq!(output.status.code(), Some(2), "a folder with more in it is left alone");
+    assert!(errors(&output).contains("--resume") && results.join("synthetic/notes.txt").is_file());
+    let resumed = program().args(["reproduce", "synthetic", "--resume"]).current_dir(folder.path()).output();
+    assert_eq!(resumed.expect("it starts").status.code(), Some(0));
+    let elsewhere = folder.path().join("elsewhere");
+    fs::create_dir_all(elsewhere.join("experiments")).expect("writable");
+    fs::write(elsewhere.join("experiments/gpt.toml"), "mine").expect("writable");
+    let foreign = program().args(["reproduce", "gpt", "--resume", "--out"]).arg(&elsewhere).output();
+    assert_eq!(foreign.expect("it starts").status.code(), Some(2), "nothing of ours to go on with");
+    assert_eq!(fs::read(elsewhere.join("experiments/gpt.toml")).expect("readable"), b"mine");
+}
+
+/// A network's experiment from the built-in files, made as small as it can be.
+#[test]
+fn a_networks_experiment_is_a_sweep_with_claims() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let small = "steps=3 evaluate_every=3 evaluate_tokens=60 batch=2 shape.hidden=4 shape.embedding=4 shape.layers=1 shape.bptt=6";
+    let reproduce = |more: &[&str]| {
+        let set = small.split_whitespace().flat_map(|set| ["--set", set]);
+        let mut command = program();
+        command.args(["reproduce", "lstm", "--json", "--out"]).arg(&out).args(set).args(more);
+        command.output().expect("the program starts")
+    };
+    let output = reproduce(&[]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let claims = json(&output);
+    assert_eq!(claims.as_array().expect("a list").len(), 12);
+    assert!(claims[1]["measured"].as_str().expect("words").contains("LSTM: Inexact Polyak"), "{claims}");
+    let written = files(&out);
+    for wanted in [
+        "command.txt",
+        "experiments/lstm-sweep.toml",
+        "lstm/plan.json",
+        "lstm/trials/0000/summary.json",
+        "runs.csv",
+    ] {
+        assert!(written.contains_key(wanted), "{wanted}");
+    }
+    assert!(
+        String::from_utf8_lossy(&written["command.txt"])
+            .contains("untuned reproduce lstm --scale quick --set steps=3")
+    );
+    assert_eq!(reproduce(&[]).status.code(), Some(2), "not empty");
+    let resumed = reproduce(&["--resume"]);
+    assert_eq!(resumed.status.code(), Some(0), "{}", errors(&resumed));
+    assert!(errors(&resumed).contains("51 of 51 trials have ended before"), "{}", errors(&resumed));
+    let other = reproduce(&["--resume", "--set", "batch=3"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(errors(&other).contains("another sweep"), "{}", errors(&other));
 }

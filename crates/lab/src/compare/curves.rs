@@ -96,7 +96,8 @@ impl Curves {
                 Err(error) => curves.problems.push(format!("{error}; the run is left out of the figures")),
             }
         }
-        curves.rise = evaluations.iter().map(|tests| largest_rise(tests)).reduce(f64::max);
+        let measured = evaluations.iter().filter(|tests| !tests.is_empty());
+        curves.rise = measured.map(|tests| largest_rise(tests)).reduce(f64::max);
         curves.test = common(&evaluations, matches!(method.horizon, Horizon::Epochs(_)));
         curves
     }

@@ -127,6 +127,8 @@ struct Row<'a> {
     rule: String,
     seed: u64,
     steps: Option<u64>,
+    /// Other keys in which the runs of the experiment differ.
+    other_keys: String,
     standing: &'a str,
     diverged: Option<bool>,
     train_loss: Option<f64>,
@@ -139,7 +141,7 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn of(run: &'a Run) -> Row<'a> {
+    fn of(run: &'a Run, differing: &BTreeSet<String>) -> Row<'a> {
         let summary = run.summary();
         let (standing, error) = match &run.standing {
             Standing::Ended(_) => ("ended", None),
@@ -155,6 +157,7 @@ impl<'a> Row<'a> {
             rule: run.config.rule.to_string(),
             seed: run.config.seed,
             steps: run.steps(),
+            other_keys: values(run, differing),
             standing,
             diverged: summary.map(|s| s.diverged),
             train_loss: summary.and_then(|s| s.final_train_loss),
@@ -174,8 +177,11 @@ impl<'a> Row<'a> {
 /// When it cannot be written as CSV, which would be a mistake of ours.
 pub fn csv(comparisons: &[Comparison]) -> io::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    for run in comparisons.iter().flat_map(|comparison| &comparison.runs) {
-        writer.serialize(Row::of(run)).map_err(io::Error::other)?;
+    for comparison in comparisons {
+        let differing = differing(comparison);
+        for run in &comparison.runs {
+            writer.serialize(Row::of(run, &differing)).map_err(io::Error::other)?;
+        }
     }
     writer.into_inner().map_err(|error| io::Error::other(error.to_string()))
 }
@@ -212,11 +218,7 @@ pub fn runs(comparison: &Comparison) -> Vec<Vec<String>> {
             run.config.rule.to_string(),
             run.config.seed.to_string(),
             run.horizon().to_string(),
-            differing
-                .iter()
-                .filter_map(|key| Some(format!("{key} = {}", flat(&run.config).get(key)?)))
-                .collect::<Vec<_>>()
-                .join(", "),
+            values(run, &differing),
             shown(summary.and_then(|s| s.final_validation_loss)),
             shown(summary.and_then(|s| s.final_test_loss)),
             summary.map_or("–".to_string(), |s| format!("{:.1}", s.seconds)),
@@ -224,6 +226,13 @@ pub fn runs(comparison: &Comparison) -> Vec<Vec<String>> {
         ]);
     }
     table
+}
+
+/// A run's values of some keys.
+fn values(run: &Run, keys: &BTreeSet<String>) -> String {
+    let all = flat(&run.config);
+    let values = keys.iter().filter_map(|key| Some(format!("{key} = {}", all.get(key)?)));
+    values.collect::<Vec<_>>().join(", ")
 }
 
 /// The keys in which runs differ, beside rule, seed and T.

@@ -1,6 +1,6 @@
 //! What a report is about: everything that was found below some folders.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,9 @@ use crate::claims::Claim;
 use crate::compare::{self, AllCurves, Comparison, Drawn, compare};
 use crate::figure::{self, Figure, FigureError};
 use crate::networks::claims;
-use crate::runs;
+use crate::runs::{self, Run};
 use crate::synthetic::{self, Synthetic};
+use crate::train::Config;
 
 /// The file with the command that made a folder's results.
 pub const COMMAND: &str = "command.txt";
@@ -101,6 +102,7 @@ impl Results {
             runs.extend(below.runs);
             problems.extend(below.problems);
         }
+        drop_copies(&mut runs, &mut problems);
         let comparisons = compare(runs);
         let curves: Vec<AllCurves> = comparisons.iter().map(AllCurves::read).collect();
         problems.extend(curves.iter().flat_map(|curves| curves.problems().cloned()));
@@ -180,6 +182,21 @@ impl Results {
     pub fn all_claims(&self) -> impl Iterator<Item = &Claim> {
         self.claims.iter().chain(self.synthetic.iter().flat_map(|results| &results.claims))
     }
+}
+
+/// Of runs that are the same, as after a folder was copied, the first counts.
+fn drop_copies(runs: &mut Vec<Run>, problems: &mut Vec<String>) {
+    let mut seen: HashMap<_, String> = HashMap::new();
+    runs.retain(|run| {
+        let Config { name, scale, data, .. } = &run.config;
+        let key = (name.clone(), scale.clone(), data.clone(), run.config.identity());
+        let first = seen.entry(key).or_insert_with(|| run.name.clone());
+        let is_first = *first == run.name;
+        if !is_first {
+            problems.push(format!("{} is the same run as {first}, which counts", run.name));
+        }
+        is_first
+    });
 }
 
 fn read_synthetic(folder: &Path) -> Result<Option<Synthetic>, ReportError> {

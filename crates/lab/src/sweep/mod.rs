@@ -9,7 +9,7 @@ mod workers;
 
 pub use plan::{Plan, PlanError, Trial, planned};
 pub use trial::{Failure, State, Tail, folder, recorded, run_trial, state, tail};
-pub use workers::{Progress, work};
+pub use workers::{BUSY, Progress, work};
 
 /// The folder of the trials' folders.
 pub const TRIALS: &str = "trials";

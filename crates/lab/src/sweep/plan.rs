@@ -27,9 +27,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::PLAN;
+use super::{PLAN, TRIALS};
 use crate::train::config::{self, ConfigError, known_key};
-use crate::train::folder::{pretty, write_whole};
+use crate::train::folder::{pretty, write_synced};
 use crate::train::{Config, Overrides, TrainError};
 
 const KEYS: &[&str] = &["experiment", "seeds", "steps", "set", "method"];
@@ -224,45 +224,78 @@ impl Plan {
     }
 
     /// Makes the sweep's folder, or checks that it is this sweep's: the plan in it may be a beginning of this one, as it is after a
-    /// seed was added at the end.
+    /// seed was added at the end. Any number of processes can do so at the same time.
     ///
     /// # Errors
     /// When the folder holds anything else, or cannot be written.
     pub fn claim(&self, folder: &Path) -> Result<(), PlanError> {
-        let path = folder.join(PLAN);
         if folder.exists() && !folder.is_dir() {
             let path = folder.display();
             return Err(TrainError::Request(format!("{path} is a file; name a folder with --out")).into());
         }
-        let ours = &self.trials;
-        if path.is_file() {
-            let bytes = fs::read(&path).map_err(TrainError::io("read", &path))?;
-            let theirs: Vec<Line> = serde_json::from_slice(&bytes).map_err(|error| {
-                let path = path.display();
-                TrainError::Request(format!("{path}: {error}; name a new folder with --out"))
-            })?;
-            let differs = |difference| PlanError::Another { folder: folder.into(), difference };
-            for (index, (theirs, ours)) in theirs.iter().zip(ours).enumerate() {
-                if let Some(what) = theirs.difference(ours) {
-                    return Err(differs(format!("in trial {index}, {what}")));
-                }
-            }
-            if theirs.len() > ours.len() {
-                return Err(differs(format!("it has {} trials, this one {}", theirs.len(), ours.len())));
-            }
-            if theirs.len() == ours.len() {
-                return Ok(());
-            }
-        } else if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
-            let path = folder.display();
-            return Err(TrainError::Request(format!(
-                "{path} is not empty and holds no sweep; name a new folder with --out"
-            ))
-            .into());
-        }
         fs::create_dir_all(folder).map_err(TrainError::io("make the folder", folder))?;
+        let path = folder.join(PLAN);
+        if !path.is_file() {
+            check_is_empty(folder)?;
+            self.write(folder, false)?;
+        }
+        if self.check_against(folder, &path)? { Ok(()) } else { self.write(folder, true) }
+    }
+
+    /// Writes `plan.json` aside, and lets it take its place: that of a shorter one, or where there is none. Another process may have
+    /// been quicker.
+    fn write(&self, folder: &Path, replace: bool) -> Result<(), PlanError> {
         let line = |trial: &Trial| Line { index: trial.index, config: trial.config.clone() };
-        Ok(write_whole(folder, PLAN, &pretty(&ours.iter().map(line).collect::<Vec<_>>()))?)
+        let bytes = pretty(&self.trials.iter().map(line).collect::<Vec<_>>());
+        let (path, aside) = (folder.join(PLAN), folder.join(format!("{ASIDE}{}", std::process::id())));
+        write_synced(&aside, &bytes)?;
+        let done = match replace {
+            true => fs::rename(&aside, &path),
+            false => {
+                fs::hard_link(&aside, &path).or_else(|error| if path.is_file() { Ok(()) } else { Err(error) })
+            }
+        };
+        let _ = fs::remove_file(&aside);
+        Ok(done.map_err(TrainError::io("write", &path))?)
+    }
+
+    /// Whether the folder's plan is as long as this one.
+    fn check_against(&self, folder: &Path, path: &Path) -> Result<bool, PlanError> {
+        let bytes = fs::read(path).map_err(TrainError::io("read", path))?;
+        let theirs: Vec<Line> = serde_json::from_slice(&bytes).map_err(|error| {
+            let path = path.display();
+            TrainError::Request(format!("{path}: {error}; name a new folder with --out"))
+        })?;
+        let differs = |difference| PlanError::Another { folder: folder.into(), difference };
+        for (index, (theirs, ours)) in theirs.iter().zip(&self.trials).enumerate() {
+            if let Some(what) = theirs.difference(ours) {
+                return Err(differs(format!("in trial {index}, {what}")));
+            }
+        }
+        let (there, here) = (theirs.len(), self.trials.len());
+        if there > here {
+            return Err(differs(format!("it has {there} trials, this one {here}")));
+        }
+        Ok(there == here)
+    }
+}
+
+/// The beginning of the names of plans that are being written.
+const ASIDE: &str = "plan.json.new-";
+
+/// A folder that is to become a sweep's may hold what other processes of the same sweep begin with, and nothing else.
+fn check_is_empty(folder: &Path) -> Result<(), TrainError> {
+    let entries = fs::read_dir(folder).map_err(TrainError::io("read", folder))?;
+    let ours = |name: &str| name == PLAN || name == TRIALS || name.starts_with(ASIDE);
+    match entries.flatten().find(|entry| !ours(&entry.file_name().to_string_lossy())) {
+        None => Ok(()),
+        Some(entry) => {
+            let (path, name) = (folder.display(), entry.file_name());
+            let name = name.display();
+            Err(TrainError::Request(format!(
+                "{path} holds {name} and no sweep; name a new folder with --out"
+            )))
+        }
     }
 }
 
@@ -414,6 +447,21 @@ impl Reader<'_> {
         PlanError::Value { origin: self.origin.into(), key, value, remedy }
     }
 
+    /// Refuses keys of an experiment that the sweep itself sets.
+    fn refuse_own(&self, place: &str, key: &str) -> Result<(), PlanError> {
+        let remedy = match key {
+            "seed" => "give the seeds as seeds = [1, 2, 3] at the top",
+            "steps" | "epochs" => {
+                "give several numbers of steps as steps = [100, 200] at the top, or one in the experiment"
+            }
+            "rule" => "give each rule a [[method]] of its own",
+            "method" => "give a method's name as its key `name`",
+            "name" | "scale" => "leave it out",
+            _ => return Ok(()),
+        };
+        Err(self.wrong(place, "set here", remedy))
+    }
+
     /// A list of at least one number of at least 0, without repetitions.
     fn whole_numbers(&self, key: &str, value: Option<Value>) -> Result<Vec<i64>, PlanError> {
         let remedy = format!("give a list of different whole numbers, such as {key} = [1, 2, 3]");
@@ -429,7 +477,11 @@ impl Reader<'_> {
     fn keys(&self, key: &str, value: Option<Value>) -> Result<Vec<(String, Value)>, PlanError> {
         match value {
             None => Ok(Vec::new()),
-            Some(Value::Table(table)) => Ok(config::flatten(table).into_iter().collect()),
+            Some(Value::Table(table)) => {
+                let keys = config::flatten(table);
+                keys.keys().try_for_each(|inner| self.refuse_own(&format!("{key}.{inner}"), inner))?;
+                Ok(keys.into_iter().collect())
+            }
             other => {
                 let remedy = "write a table of the experiment's keys, such as set.batch = 16";
                 Err(self.wrong(key, &shown(other.as_ref()), remedy))
@@ -463,6 +515,7 @@ impl Reader<'_> {
             }
         };
         for (parameter, values) in config::flatten(given) {
+            self.refuse_own(&format!("grid.{parameter} of {key}"), &parameter)?;
             match values {
                 Value::Array(values) if !values.is_empty() => grid.push((parameter, values)),
                 other => {
@@ -589,7 +642,7 @@ mod tests {
             assert!(words.iter().all(|w| error.contains(w)), "{words:?} in {error}");
         }
         let many = format!(
-            "experiment = \"x.toml\"\nseeds = [1]\n[[method]]\nrule = \"gd\"\ngrid.lr = [{0}]\ngrid.batch = [{0}]\ngrid.seed = [{0}]",
+            "experiment = \"x.toml\"\nseeds = [1]\n[[method]]\nrule = \"gd\"\ngrid.lr = [{0}]\ngrid.batch = [{0}]\ngrid.evaluate_every = [{0}]",
             "1,".repeat(101)
         );
         assert!(plan(&many, None).unwrap_err().contains("1030301 trials"));
@@ -611,7 +664,7 @@ mod tests {
         let error = other.claim(&out).unwrap_err().to_string();
         assert!(error.contains("in trial 0, rule is") && error.contains("lr=0.4"), "{error}");
         let error = one.claim(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("holds no sweep"), "{error}");
+        assert!(error.contains("holds a and no sweep"), "{error}");
         fs::write(out.join(PLAN), "[3").unwrap();
         assert!(one.claim(&out).unwrap_err().to_string().contains("plan.json"));
     }

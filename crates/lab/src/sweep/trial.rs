@@ -49,8 +49,10 @@ pub fn state(folder: &Path) -> State {
     }
 }
 
+/// A pipe would be waited for without end.
 fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Option<T> {
-    fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok())
+    let bytes = path.is_file().then(|| fs::read(path).ok()).flatten();
+    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok())
 }
 
 /// Makes a trial, or goes on with it. Of one that has ended the weights are kept on request only: a sweep of the paper's networks

@@ -20,6 +20,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// So much of a worker's last words is kept.
 const LAST_WORDS: usize = 2000;
 
+/// The exit code of a worker whose trial another process is at.
+pub const BUSY: i32 = 75;
+
 /// Who watches a sweep, and may stop it.
 pub trait Progress: Sync {
     /// A worker, counted from 0, begins with a trial.
@@ -98,9 +101,14 @@ fn supervise(
     drop(lock(pipe).take());
     let folder = folder(out, trial.index);
     Ok(match state(&folder) {
-        State::Waiting | State::Begun if progress.stop() || status.code() == Some(130) => State::Begun,
+        State::Waiting | State::Begun if progress.stop() => State::Begun,
+        State::Waiting | State::Begun if matches!(status.code(), Some(130 | BUSY)) => State::Begun,
         State::Waiting | State::Begun => {
-            let error = if words.is_empty() { format!("its process ended with {status}") } else { words };
+            // Without a code the process was killed: what it said last was about something else.
+            let error = match words.strip_prefix("error: ").filter(|_| status.code().is_some()) {
+                Some(words) => words.to_string(),
+                None => format!("its process ended with {status}; was it killed, or out of memory?"),
+            };
             // Exit code 2 was said by a trial that did not begin; anything else did not get as far as recording it.
             if status.code() != Some(2) {
                 recorded(&folder, &trial.config, TrainError::Request(error.clone()));
@@ -111,7 +119,7 @@ fn supervise(
     })
 }
 
-/// The last line that a process says on standard error, without the word that it begins with.
+/// The last line that a process says on standard error.
 fn last_words(child: &mut Child) -> String {
     let mut end: Vec<u8> = Vec::new();
     let mut part = [0; 4096];
@@ -123,7 +131,7 @@ fn last_words(child: &mut Child) -> String {
     }
     let text = String::from_utf8_lossy(&end);
     let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    last.strip_prefix("error: ").unwrap_or(last).to_string()
+    last.to_string()
 }
 
 /// A poisoned lock holds what it held: a pipe.

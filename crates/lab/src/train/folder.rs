@@ -143,7 +143,7 @@ pub(crate) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> Result<(),
 }
 
 /// Writes a file and waits until the disk has it.
-pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
+pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
     let write = || {
         let mut file = File::create(path)?;
         file.write_all(bytes)?;
