@@ -20,6 +20,25 @@ pub struct Claim {
     pub recorded: Option<String>,
 }
 
+/// What decides a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Decided {
+    /// Whether it holds.
+    pub verdict: Verdict,
+    /// The numbers that decide it, in one sentence.
+    pub measured: String,
+    /// The numbers behind the sentence: a header and rows.
+    pub table: Vec<Vec<String>>,
+}
+
+impl Decided {
+    /// The `index`-th claim, counted from 0, with this text.
+    pub(crate) fn claim(self, index: usize, claim: &str) -> Claim {
+        let Decided { verdict, measured, table } = self;
+        Claim { number: index as u32 + 1, claim: claim.to_string(), verdict, measured, table, recorded: None }
+    }
+}
+
 /// Whether a claim holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

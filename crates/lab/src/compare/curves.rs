@@ -7,7 +7,7 @@ use untuned::theory::{Line, Probe, Regression};
 
 use super::{Comparison, Method, Spread};
 use crate::runs::{Horizon, Run, Standing};
-use crate::traces::{Band, Binned, DEFAULT_BINS, TraceError, read_eval, read_trace};
+use crate::traces::{Band, Binned, DEFAULT_BINS, Split, TraceError, read_eval, read_trace};
 use crate::train::folder::{EVAL, TRACE};
 
 /// Points of the local smoothness that are kept of a method.
@@ -157,7 +157,7 @@ impl Binnings {
 /// The test losses of a run.
 fn tests(run: &Run) -> Result<Vec<(u64, Option<f64>)>, TraceError> {
     let rows = read_eval(&run.folder.join(EVAL))?.into_iter();
-    Ok(rows.filter(|row| row.split == "test").map(|row| (row.step, row.loss)).collect())
+    Ok(rows.filter(|row| row.split == Split::Test).map(|row| (row.step, row.loss)).collect())
 }
 
 /// The evaluations of all runs side by side: at the same step, or, where epochs are counted, after the same number of them. A mean of

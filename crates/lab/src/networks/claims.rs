@@ -1,6 +1,6 @@
 //! What the paper says of its networks, each claim with the numbers that decide it.
 
-use crate::claims::{Claim, Verdict};
+use crate::claims::{Claim, Decided, Verdict};
 use crate::compare::{AllCurves, Comparison, Fit, Method, Outcome, Spread, parameters};
 use crate::runs::Horizon;
 use crate::train::Model;
@@ -52,17 +52,7 @@ pub fn claims(comparisons: &[(&Comparison, &AllCurves)]) -> Vec<Claim> {
         ("Clipped SGD is at least as good as SGD.", clipping_helps),
         ("Local smoothness correlates with the gradient norm, and L/L₀ is in the thousands.", smoothness),
     ];
-    let number = |(i, (claim, decide)): (usize, (&str, Decide))| {
-        let decided = decide(&facts);
-        Claim {
-            number: i as u32 + 1,
-            claim: claim.to_string(),
-            verdict: decided.verdict,
-            measured: decided.measured,
-            table: decided.table,
-            recorded: None,
-        }
-    };
+    let number = |(i, (claim, decide)): (usize, (&str, Decide))| decide(&facts).claim(i, claim);
     claims.into_iter().enumerate().map(number).collect()
 }
 
@@ -132,12 +122,6 @@ const ALL: [Model; 3] = [Model::Lstm, Model::Gpt, Model::T5];
 
 /// Decides one claim.
 type Decide = fn(&Facts<'_>) -> Decided;
-
-struct Decided {
-    verdict: Verdict,
-    measured: String,
-    table: Vec<Vec<String>>,
-}
 
 /// Whether something is so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

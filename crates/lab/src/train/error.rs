@@ -13,6 +13,7 @@ use untuned_net::data::text::TextError;
 use untuned_net::device::DeviceError;
 
 use super::config::ConfigError;
+use crate::traces::TraceError;
 
 /// Why a training run could not begin or go on.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,9 @@ pub enum TrainError {
     /// The generated corpus.
     #[error(transparent)]
     Corpus(#[from] CorpusError),
+    /// The run's own lines.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// Two processes, one run.
     #[error("another process writes {path}; wait for it, or name another folder with --out", path = path.display())]
     Busy {
@@ -78,7 +82,7 @@ impl TrainError {
         };
         match self {
             TrainError::Device(_) => false,
-            TrainError::Io { source, .. } => matches!(
+            TrainError::Io { source, .. } | TrainError::Trace(TraceError::Io { source, .. }) => matches!(
                 source.kind(),
                 NotFound | PermissionDenied | IsADirectory | NotADirectory | AlreadyExists | InvalidInput
             ),

@@ -12,7 +12,6 @@ pub mod folder;
 mod points;
 mod probe;
 mod record;
-mod rows;
 pub mod run;
 pub mod sample;
 mod schedule;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::error::TrainError;
 use super::folder::{EVAL, Lines, TRACE};
-use super::rows::{self, EvalRow, TraceRow};
 use super::sinks::{Sink, Sinks};
+use crate::traces::{EvalRow, TraceRow, read_eval};
 
 /// What is written reaches the system at least this often, so that others can watch it grow.
 const FLUSH_SECONDS: f64 = 1.0;
@@ -42,7 +42,7 @@ impl Record {
     pub(super) fn cut(&mut self, trace_bytes: u64, eval_bytes: u64) -> Result<(), TrainError> {
         self.trace.cut(trace_bytes)?;
         self.eval.cut(eval_bytes)?;
-        self.first_evaluation = rows::read(&self.folder.join(EVAL))?.next().transpose()?;
+        self.first_evaluation = read_eval(&self.folder.join(EVAL))?.first().copied();
         Ok(())
     }
 
@@ -63,17 +63,18 @@ impl Record {
         for sink in &mut self.sinks {
             sink.step(row)?;
         }
-        if row.seconds - self.flushed > FLUSH_SECONDS {
+        let seconds = row.seconds.unwrap_or(self.flushed);
+        if seconds - self.flushed > FLUSH_SECONDS {
             self.trace.flush()?;
             self.flush_sinks()?;
-            self.flushed = row.seconds;
+            self.flushed = seconds;
         }
         Ok(())
     }
 
     /// Adds an evaluation, which can be seen at once.
     pub(super) fn evaluation(&mut self, row: &EvalRow) -> Result<(), TrainError> {
-        self.first_evaluation.get_or_insert_with(|| row.clone());
+        self.first_evaluation.get_or_insert(*row);
         self.eval.push(row)?;
         for sink in &mut self.sinks {
             sink.evaluation(row)?;

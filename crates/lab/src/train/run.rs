@@ -19,11 +19,11 @@ use super::folder::{CHECKPOINT, CONFIG, META, Opened, SUMMARY, TRACE, pretty, wr
 use super::points::Points;
 use super::probe::Probe;
 use super::record::Record;
-use super::rows::{EvalRow, Split, TraceRow, finite};
 use super::shape::Shape;
 use super::sinks::Sinks;
 use super::stepper::Stepper;
 use super::summary::Summary;
+use crate::traces::{EvalRow, Split, TraceRow};
 
 /// Where the rule's measurements stand after the parts of the loss.
 const NORM: usize = SCALARS;
@@ -440,7 +440,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             grad_norm: finite(seen.grad_norm),
             step_size: size,
             smoothness,
-            seconds,
+            seconds: Some(seconds),
         };
         self.record.step(&row)?;
         watch.stepped(&Stepped { step, loss: loss.plain, size, tokens: self.filled.tokens() });
@@ -554,4 +554,9 @@ impl<'a, D: Device> Trainer<'a, D> {
         let best_loss = self.data.description.best_loss;
         Ended { outcome, summary, refusals: self.state.refusals, best_loss }
     }
+}
+
+/// A number that JSON can hold.
+fn finite(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
 }

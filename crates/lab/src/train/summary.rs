@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::checkpoint::State;
 use super::config::Config;
 use super::error::TrainError;
-use super::rows::{self, TraceRow};
 use super::run::Outcome;
+use crate::traces::read_trace;
 
 /// `summary.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,7 +65,9 @@ impl Summary {
 
 /// The training losses; nothing for one that was not finite.
 fn losses(trace: &Path) -> Result<Vec<Option<f64>>, TrainError> {
-    rows::read(trace)?.map(|row| row.map(|row: TraceRow| row.objective.and(row.loss))).collect()
+    let mut losses = Vec::new();
+    read_trace(trace, |row| losses.push(row.objective.and(row.loss)))?;
+    Ok(losses)
 }
 
 fn diverged(losses: &[Option<f64>]) -> bool {

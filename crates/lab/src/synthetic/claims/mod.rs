@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::grid::Grid;
 use super::steps::{StepsRow, growth_exponent, steps_per_decade};
 use super::{L1, X0};
-use crate::claims::{Claim, Verdict};
+use crate::claims::{Claim, Decided, Verdict};
 
 mod behaviour;
 mod speed;
@@ -49,17 +49,7 @@ pub(super) fn all(grid: &Grid, steps: &[StepsRow]) -> Vec<Claim> {
             behaviour::selected_hyperparameters,
         ),
     ];
-    let number = |(i, (claim, decide)): (usize, (&str, Decide))| {
-        let decided = decide(&facts);
-        Claim {
-            number: i as u32 + 1,
-            claim: claim.to_string(),
-            verdict: decided.verdict,
-            measured: decided.measured,
-            table: decided.table,
-            recorded: None,
-        }
-    };
+    let number = |(i, (claim, decide)): (usize, (&str, Decide))| decide(&facts).claim(i, claim);
     claims.into_par_iter().enumerate().map(number).collect()
 }
 
@@ -70,12 +60,6 @@ struct Facts<'a> {
 
 /// Decides one claim.
 type Decide = fn(&Facts) -> Decided;
-
-struct Decided {
-    verdict: Verdict,
-    measured: String,
-    table: Vec<Vec<String>>,
-}
 
 impl Facts<'_> {
     fn steps(&self, key: &str) -> &StepsRow {

@@ -7,8 +7,8 @@ use csv::{Writer, WriterBuilder};
 use serde::Serialize;
 
 use super::Sink;
+use crate::traces::{EvalRow, TraceRow};
 use crate::train::error::TrainError;
-use crate::train::rows::{EvalRow, TraceRow};
 
 pub(super) const TRACE_CSV: &str = "trace.csv";
 const EVAL_CSV: &str = "eval.csv";

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::error::TrainError;
 use super::folder::{EVAL, TRACE};
-use super::rows::{self, EvalRow, TraceRow};
+use crate::traces::{EvalRow, TraceRow, read_eval, read_trace};
 
 /// Takes the rows of a run in the order in which they are made.
 pub(super) trait Sink {
@@ -58,15 +58,21 @@ impl Sinks {
 
 /// Gives the rows of a folder to the sinks in the order in which they were made: weights are evaluated before the step from them.
 fn replay(folder: &Path, sinks: &mut [Box<dyn Sink>]) -> Result<(), TrainError> {
-    let evaluations = rows::read(&folder.join(EVAL))?.collect::<Result<Vec<EvalRow>, _>>()?;
+    let evaluations = read_eval(&folder.join(EVAL))?;
     let mut evaluations = evaluations.iter().peekable();
-    for row in rows::read::<TraceRow>(&folder.join(TRACE))? {
-        let row = row?;
-        while let Some(evaluation) = evaluations.next_if(|evaluation| evaluation.step <= row.step) {
-            sinks.iter_mut().try_for_each(|sink| sink.evaluation(evaluation))?;
+    let mut written = Ok(());
+    read_trace(&folder.join(TRACE), |row| {
+        let mut write = || {
+            while let Some(evaluation) = evaluations.next_if(|evaluation| evaluation.step <= row.step) {
+                sinks.iter_mut().try_for_each(|sink| sink.evaluation(evaluation))?;
+            }
+            sinks.iter_mut().try_for_each(|sink| sink.step(&row))
+        };
+        if written.is_ok() {
+            written = write();
         }
-        sinks.iter_mut().try_for_each(|sink| sink.step(&row))?;
-    }
+    })?;
+    written?;
     for evaluation in evaluations {
         sinks.iter_mut().try_for_each(|sink| sink.evaluation(evaluation))?;
     }

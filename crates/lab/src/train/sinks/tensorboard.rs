@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Sink;
+use crate::traces::{EvalRow, Split, TraceRow};
 use crate::train::error::TrainError;
-use crate::train::rows::{EvalRow, Split, TraceRow};
 
 pub(super) const FOLDER: &str = "tensorboard";
 /// One name for all parts of a run: TensorBoard would show a second file beside the first.
@@ -68,7 +68,7 @@ impl TensorBoard {
 
 impl Sink for TensorBoard {
     fn step(&mut self, row: &TraceRow) -> Result<(), TrainError> {
-        self.seconds = row.seconds;
+        self.seconds = row.seconds.unwrap_or(self.seconds);
         self.values(
             row.step,
             &[
@@ -83,6 +83,7 @@ impl Sink for TensorBoard {
 
     fn evaluation(&mut self, row: &EvalRow) -> Result<(), TrainError> {
         let tag = match row.split {
+            Split::Train => "train/evaluated_loss",
             Split::Validation => "validation/loss",
             Split::Test => "test/loss",
         };
