@@ -23,6 +23,8 @@ use crate::{interrupt, output};
 
 /// Where results go when nothing else is said.
 const DEFAULT_OUT: &str = "untuned-results";
+/// The file that a running `reproduce` holds.
+const LOCK: &str = ".lock";
 /// The folder of the experiments' files.
 const FILES: &str = "experiments";
 const ALL: [Experiment; 4] = [Experiment::Synthetic, Experiment::Lstm, Experiment::Gpt, Experiment::T5];
@@ -107,12 +109,13 @@ fn make_synthetic(args: &Reproduce, out: &Path) -> Result<(), End> {
     if interrupt::asked() {
         return Err(End::Interrupted);
     }
+    record(args, out, SYNTHETIC)?;
     let folder = out.join(SYNTHETIC);
     make_folder(&folder)?;
     for (name, bytes) in synthetic::files(&results).map_err(|e| End::System(e.into()))? {
         output::write_file(&folder.join(name), &bytes)?;
     }
-    record(args, out, SYNTHETIC)
+    Ok(())
 }
 
 /// Writes the files of a network's sweep and works it off; why trials failed, one sentence each.
@@ -149,7 +152,9 @@ fn prepare(args: &Reproduce, wanted: &[Experiment]) -> Result<PathBuf, End> {
     if out.exists() && !out.is_dir() {
         return Err(End::Request(anyhow!("{} is a file; name a folder with --out", out.display())));
     }
-    let empty = fs::read_dir(&out).map_or(true, |mut entries| entries.next().is_none());
+    // A run that was stopped at once leaves its lock.
+    let empty =
+        fs::read_dir(&out).map_or(true, |entries| entries.flatten().all(|entry| entry.file_name() == LOCK));
     let ours = out.join(COMMAND).is_file();
     let refuse = |why: &str| {
         let out = out.display();
@@ -187,7 +192,7 @@ fn prepare(args: &Reproduce, wanted: &[Experiment]) -> Result<PathBuf, End> {
 
 /// Takes the folder for this process: the file is locked until it is closed.
 fn lock(out: &Path) -> Result<fs::File, End> {
-    let path = out.join(".lock");
+    let path = out.join(LOCK);
     let failed = |e| End::io(e, format!("cannot write {}", path.display()));
     let file = fs::File::create(&path).map_err(failed)?;
     if let Err(fs::TryLockError::WouldBlock) = file.try_lock() {
