@@ -75,26 +75,10 @@ impl Scale {
 
 /// Adds the command that makes an experiment again to the file that keeps them.
 fn record(args: &Reproduce, out: &Path, experiment: &str) -> Result<(), End> {
-    let quoted = |text: &str| match text.chars().all(|c| c.is_alphanumeric() || "-_./=:,".contains(c)) {
-        true => text.to_string(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    };
-    let mut command = format!("untuned reproduce {experiment} --scale {}", args.scale.name());
-    let shared = &args.shared;
-    for set in &shared.set {
-        command += &format!(" --set {}", quoted(set));
-    }
-    let data = shared.data.as_ref().map(|data| data.display().to_string());
-    if let Some(data) = data.or_else(|| default_data(args)).filter(|_| experiment != SYNTHETIC) {
-        command += &format!(" --data {}", quoted(&data));
-    }
-    let path = out.join(COMMAND);
-    let mut all = fs::read_to_string(&path).unwrap_or_default();
-    if !all.lines().any(|line| line == command) {
-        all += &format!("{command}\n");
-        output::write_file(&path, all.as_bytes())?;
-    }
-    Ok(())
+    let mut words = vec!["reproduce".to_string(), experiment.to_string()];
+    words.extend(["--scale".to_string(), args.scale.name().to_string()]);
+    let data = default_data(args).filter(|_| experiment != SYNTHETIC);
+    sweep::record(out, words, &args.shared, data)
 }
 
 /// Where the data is when it was not named: at the quick scale the comparison is on the generated corpus, whatever `UNTUNED_DATA` says.
@@ -209,7 +193,7 @@ fn is_replaceable(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return true };
     let known = |name: &str| match folder.ends_with(SYNTHETIC) {
         true => [".json", ".csv", ".svg", ".png"].iter().any(|ending| name.ends_with(ending)),
-        false => [PLAN, TRIALS, "report.html", "runs.csv", "figures"].contains(&name),
+        false => [PLAN, TRIALS, COMMAND, PAGE, "runs.csv", "figures"].contains(&name),
     };
     let quick = |run: &Run| run.config.scale == Scale::Quick.name();
     entries.flatten().all(|entry| known(&entry.file_name().to_string_lossy()))

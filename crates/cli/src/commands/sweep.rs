@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use untuned_lab::compare::{compare, summary};
+use untuned_lab::report::COMMAND;
 use untuned_lab::runs;
 use untuned_lab::sweep::{self, Plan, PlanError, State, Trial};
 use untuned_lab::train::config::GENERATED;
@@ -17,7 +18,7 @@ use untuned_lab::train::folder::RUNS;
 use untuned_lab::train::{Config, Options, Outcome, Overrides, Sinks, TrainError};
 
 use super::train::{self, Typed};
-use crate::args::Sweep;
+use crate::args::{Shared, Sweep};
 use crate::end::End;
 use crate::{interrupt, output};
 
@@ -38,11 +39,35 @@ pub fn run(args: &Sweep) -> Result<(), End> {
         scale: args.scale.as_deref(),
         shared: &args.shared,
     };
+    work.check()?;
+    let mut words = vec!["sweep".to_string(), args.sweep.display().to_string()];
+    words.extend(args.scale.iter().flat_map(|scale| ["--scale".to_string(), scale.clone()]));
+    record(&out, words, &args.shared, std::env::var("UNTUNED_DATA").ok().filter(|data| !data.is_empty()))?;
     let failed = work.off("trials")?;
     let found = runs::find(&out);
     output::print(&format!("{}{}\n", summary(&compare(found.runs)), out.display()))?;
     output::say(&format!("figures and a page: untuned report {}", out.display()));
     failures(failed)
+}
+
+/// Adds a command to the file that keeps those which made what is in the folder; `data` is where it is when it was not named.
+pub fn record(out: &Path, mut words: Vec<String>, shared: &Shared, data: Option<String>) -> Result<(), End> {
+    words.extend(shared.set.iter().flat_map(|set| ["--set".to_string(), set.clone()]));
+    let data = shared.data.as_ref().map(|data| data.display().to_string()).or(data);
+    words.extend(data.into_iter().flat_map(|data| ["--data".to_string(), data]));
+    let plain = |word: &str| word.chars().all(|c| c.is_alphanumeric() || "-_./=:,".contains(c));
+    let quoted = |word: &String| match plain(word) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    let command = format!("untuned {}", words.iter().map(quoted).collect::<Vec<_>>().join(" "));
+    let path = out.join(COMMAND);
+    let mut all = std::fs::read_to_string(&path).unwrap_or_default();
+    if !all.lines().any(|line| line == command) {
+        all += &format!("{command}\n");
+        output::write_file(&path, all.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// So many of the trials that failed are named.
@@ -149,7 +174,7 @@ pub struct Work<'a> {
     pub plan: &'a Plan,
     pub out: &'a Path,
     pub scale: Option<&'a str>,
-    pub shared: &'a crate::args::Shared,
+    pub shared: &'a Shared,
 }
 
 impl Work<'_> {
@@ -201,7 +226,7 @@ impl Work<'_> {
     }
 }
 
-impl crate::args::Shared {
+impl Shared {
     /// What is written beside the traces.
     pub fn sinks(&self) -> Sinks {
         Sinks { csv: self.csv, tensorboard: self.tensorboard }

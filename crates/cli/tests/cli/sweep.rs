@@ -126,9 +126,15 @@ fn every_trial_ends_and_is_not_made_again() {
     // The report needs nothing but the folders.
     expect(&run(folder.path(), "report out"), 0, &["report.html"]);
     let page = fs::read_to_string(out.join("report.html")).expect("a page");
-    for part in
-        ["Nano-GPT", "claim-networks-12", "Inexact Polyak", "data-points", "x-hyperparameters", "config.toml"]
-    {
+    for part in [
+        "untuned sweep sweep.toml",
+        "Nano-GPT",
+        "claim-networks-12",
+        "Inexact Polyak",
+        "data-points",
+        "x-hyperparameters",
+        "config.toml",
+    ] {
         assert!(page.contains(part), "{part}");
     }
     let csv = fs::read_to_string(out.join("runs.csv")).expect("a table");
