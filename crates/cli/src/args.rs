@@ -234,10 +234,11 @@ Examples:
   untuned sweep experiments/gpt-sweep.toml                        into untuned-runs/gpt-sweep-quick
   untuned sweep experiments/gpt-sweep.toml --list                 every trial with its index
   untuned sweep experiments/gpt-sweep.toml --index 7 --out s      one trial, for a scheduler
-  sbatch --array=0-944 --wrap 'untuned sweep experiments/gpt-sweep.toml --scale paper --out s --index $SLURM_ARRAY_TASK_ID'
+  sbatch --array=0-152 --wrap 'untuned sweep s.toml --out s --index $SLURM_ARRAY_TASK_ID'
 
-The same command again goes on: trials that have ended are skipped, one that was killed resumes to the same bits, one that failed
-is tried again. `untuned report DIR` makes figures and a page, also while it runs; `--live` follows it.")]
+The same command again goes on: trials that have ended are skipped, one that was killed
+resumes to the same bits, one that failed is tried again. `untuned report DIR` makes figures
+and a page, also while it runs; `--live` follows it.")]
 pub struct Sweep {
     /// The sweep, like experiments/gpt-sweep.toml
     #[arg(value_name = "SWEEP.toml")]
