@@ -196,6 +196,8 @@ mod tests {
             (vec![(0, Some(4.0)), (10, None), (20, Some(2.0))], vec![(0, Some(2.0)), (10, Some(1.0))]);
         let spread = Spread { mean: 3.0, low: 2.0, high: 4.0, count: 2 };
         assert_eq!(common(&[a.clone(), b.clone()], false), [(0, Some(spread)), (10, None), (20, None)]);
+        let sparse = vec![(0, Some(4.0)), (20, Some(6.0))];
+        assert_eq!(common(&[a.clone(), sparse], false)[2].1.map(|s| s.mean), Some(4.0), "at the same step");
         let shifted = vec![(0, Some(2.0)), (11, Some(1.0)), (19, Some(4.0))];
         let by_number = common(&[a.clone(), shifted], true);
         assert_eq!((by_number[2].0, by_number[2].1.unwrap().mean), (20, 3.0), "after two epochs");

@@ -594,6 +594,22 @@ mod tests {
     }
 
     #[test]
+    fn a_grid_with_one_value_of_a_key_changes_the_others() {
+        let text = "experiment = \"x.toml\"\nseeds = [1]\n[[method]]\nrule = \"clipped-gd\"\ngrid.batch = [1, 2]\ngrid.lr = [0.5]\n\
+            grid.threshold = [3, 4]\n";
+        let told: Vec<_> = plan(text, None).unwrap().trials.iter().map(|t| t.label.clone()).collect();
+        assert_eq!(
+            told,
+            [
+                "clipped-gd:lr=0.5,threshold=3, batch=1",
+                "clipped-gd:lr=0.5,threshold=4, batch=1",
+                "clipped-gd:lr=0.5,threshold=3, batch=2",
+                "clipped-gd:lr=0.5,threshold=4, batch=2",
+            ]
+        );
+    }
+
+    #[test]
     fn mistakes_are_named_with_a_remedy() {
         let method = "[[method]]\nrule = \"dog\"\n";
         for (text, words) in [
