@@ -1,4 +1,7 @@
 //! One page on loopback that tells browsers when it changed. No file is ever served, so no path leads to one.
+//!
+//! Two paths and one method need the standard library's sockets and `httparse`; the servers among the crates bring an asynchronous
+//! runtime, or are not kept up.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
