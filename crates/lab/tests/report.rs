@@ -56,6 +56,15 @@ fn where_the_seeds_overlap_nothing_is_decided() {
     let run = Run { model: "lstm", rule: "dog", seed: 1, steps: STEPS, first: 7.0, last: Some(2.505) };
     run.write(&folder.path().join("lstm/trials/0007"));
     assert_eq!(results(folder.path()).claims[1].verdict, Verdict::NotDecided);
+    // As long as DoG has not ended, that Polyak diverged says nothing of who is lowest.
+    for index in [7, 16, 25] {
+        fs::remove_file(folder.path().join(format!("lstm/trials/{index:04}/summary.json"))).unwrap();
+    }
+    let lowest = &results(folder.path()).claims[1];
+    assert!(
+        lowest.verdict == Verdict::NotDecided && lowest.measured.contains("DoG not finished"),
+        "{lowest:?}"
+    );
     // One seed has no spread.
     for index in 9..27 {
         fs::remove_dir_all(folder.path().join(format!("lstm/trials/{index:04}"))).unwrap();

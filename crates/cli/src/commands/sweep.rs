@@ -333,6 +333,8 @@ impl sweep::Progress for Display<'_> {
                 && let Some(tail) = sweep::tail(&sweep::folder(self.out, *index))
             {
                 bar.set_position(tail.step + 1);
+                let loss = tail.loss.map_or("not finite".to_string(), |loss| format!("{loss:.4}"));
+                bar.set_message(format!("{}, loss {loss}", named(&self.plan.trials[*index])));
             }
         }
         self.total.tick();

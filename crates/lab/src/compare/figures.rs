@@ -72,14 +72,26 @@ fn of_tests(key: &str, tests: &[(u64, Option<Spread>)]) -> Series {
     if several { series.band(tests.iter().map(range).collect::<Vec<_>>()) } else { series }
 }
 
-fn seeds(methods: &Read<'_>) -> usize {
-    methods.iter().map(|(method, _)| method.seeds().len()).max().unwrap_or(0)
+/// What the curves are means of, and which of them are means of fewer seeds.
+fn over_seeds(methods: &Read<'_>) -> String {
+    let most = methods.iter().map(|(_, curves)| curves.train.seeds).max().unwrap_or(0);
+    let mut words = match most {
+        1 => "One seed; the pale area holds every value.".to_string(),
+        most => format!("Mean of {most} seeds; the pale area holds every value of every seed."),
+    };
+    for (method, curves) in methods.iter().filter(|(_, curves)| curves.train.seeds < most) {
+        words += &format!(" {}: of {} only.", method.name(), curves.train.seeds);
+    }
+    words
 }
 
-fn over_seeds(count: usize) -> String {
-    match count {
-        1 => "One seed; the pale area holds every value.".to_string(),
-        count => format!("Mean of {count} seeds; the pale area holds every value of every seed."),
+/// “ Not shown, because they diverged: DoG.”
+fn without_diverged(methods: &Read<'_>) -> String {
+    let names: Vec<String> = methods.iter().filter(|(m, _)| m.diverged()).map(|(m, _)| m.name()).collect();
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!(" Not shown, because they diverged: {}.", names.join(", "))
     }
 }
 
@@ -133,7 +145,7 @@ fn losses(comparison: &Comparison, horizon: Horizon, methods: &Read<'_>) -> Draw
         "{}: training and test loss, T = {horizon} ({}). {}{}",
         comparison.title(),
         comparison.data,
-        over_seeds(seeds(methods)),
+        over_seeds(methods),
         tuned(methods)
     );
     if !left_out.is_empty() {
@@ -241,7 +253,8 @@ fn hyperparameters(comparison: &Comparison, horizon: Horizon, methods: &Read<'_>
             caption: format!(
                 "{name}: the final test loss against the learning rate, T = {horizon}; clipped SGD with the threshold that the validation \
                  loss selects for each rate and seed, and the methods that were not tuned as levels. {seeds} A line leaves the plot where at \
-                 least one seed diverged."
+                 least one seed diverged.{}",
+                without_diverged(methods)
             ),
             figure: Figure::new([against_the_rate(methods, grid, &rates)]).width(560.0),
         },
@@ -386,9 +399,10 @@ fn cost(comparison: &Comparison, horizon: Horizon, methods: &Read<'_>) -> Option
     }
     (count > 1).then(|| {
         let caption = format!(
-            "{}: what tuning costs. The test loss at the end of T = {horizon} steps against the training steps that one seed needed, with \
-             all runs of the grid for a method that has one.",
-            comparison.title()
+            "{}: what tuning costs. The test loss at the end, T = {horizon}, against the training steps that one seed needed, with \
+             all runs of the grid for a method that has one.{}",
+            comparison.title(),
+            without_diverged(methods)
         );
         let figure = Figure::new([panel]).width(560.0);
         Drawn { file: format!("{}-cost", comparison.slug), caption, figure }

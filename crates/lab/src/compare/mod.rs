@@ -18,21 +18,6 @@ use crate::figure::{method_name, method_order};
 use crate::runs::{Horizon, Run, Standing};
 use crate::train::{Model, Summary};
 
-/// The keys in which runs of one experiment may differ.
-const FREE: &[&str] = &[
-    "rule",
-    "seed",
-    "steps",
-    "epochs",
-    "evaluate_every",
-    "evaluate_tokens",
-    "checkpoint_every",
-    "keep_best",
-    "max_refusals",
-    "give_up_after",
-    "smoothness_every",
-];
-
 /// Runs that can be compared: the same network, data and batch.
 #[derive(Debug, Clone)]
 pub struct Comparison {
@@ -63,8 +48,8 @@ pub fn compare(runs: Vec<Run>) -> Vec<Comparison> {
             ("scale".to_string(), run.config.scale.clone()),
             ("data".to_string(), run.config.data.clone()),
         ];
-        let fixed = run.config.identity().into_iter();
-        key.extend(fixed.filter(|(k, _)| !FREE.contains(&k.as_str()) && !k.starts_with("optimizer.")));
+        let network = |key: &str| ["model", "preset", "batch"].contains(&key) || key.starts_with("shape.");
+        key.extend(run.config.identity().into_iter().filter(|(key, _)| network(key)));
         groups.entry(key).or_default().push(run);
     }
     let mut comparisons: Vec<Comparison> = groups.into_values().filter_map(Comparison::of).collect();

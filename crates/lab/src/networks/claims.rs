@@ -157,18 +157,21 @@ fn verdict(answers: &[Answer]) -> Verdict {
     }
 }
 
-/// Whether `a` ends below `b` whatever the seed: their ranges must not overlap, and one seed has no range.
+/// Whether `a` ends below `b` whatever the seed.
 fn below(a: Option<&Method<'_>>, b: Option<&Method<'_>>) -> Answer {
+    above(b, a, 1.0)
+}
+
+/// Whether `a` ends above so many times `b` whatever the seed: their ranges must not overlap, one seed has no range, and one that
+/// diverged is above all that did not. As long as either has not ended, that is open.
+fn above(a: Option<&Method<'_>>, b: Option<&Method<'_>>, times: f64) -> Answer {
     let (Some(a), Some(b)) = (a, b) else { return Answer::Open };
-    match (a.diverged(), b.diverged()) {
-        (true, true) => return Answer::Open,
-        (true, false) => return Answer::No,
-        (false, true) => return Answer::of(a.test().is_some()).and(Answer::Yes),
-        (false, false) => {}
-    }
-    match (a.test(), b.test()) {
-        (Some(a), Some(b)) if a.count > 1 && b.count > 1 && a.high < b.low => Answer::Yes,
-        (Some(a), Some(b)) if a.count > 1 && b.count > 1 && b.high < a.low => Answer::No,
+    let ended = |method: &Method<'_>| method.test().filter(|spread| spread.count > 1 && !method.diverged());
+    match (ended(a), ended(b)) {
+        (None, Some(_)) if a.diverged() => Answer::Yes,
+        (Some(_), None) if b.diverged() => Answer::No,
+        (Some(a), Some(b)) if a.low > times * b.high => Answer::Yes,
+        (Some(a), Some(b)) if a.high < times * b.low => Answer::No,
         _ => Answer::Open,
     }
 }
@@ -230,7 +233,7 @@ fn dog_on_gpt(facts: &Facts<'_>) -> Decided {
     let method = |key: &str| network.and_then(|n| n.method(key));
     let others = ["inexact-polyak", "decsps", "adasps"];
     let higher = others
-        .map(|other| far_above(method("dog"), method(other)))
+        .map(|other| above(method("dog"), method(other), FAR_ABOVE))
         .into_iter()
         .fold(Answer::Yes, Answer::and);
     let curves = network.zip(method("dog")).and_then(|(network, dog)| network.curves.of(dog));
@@ -262,24 +265,12 @@ fn polyak_diverges(facts: &Facts<'_>) -> Decided {
     }
 }
 
-/// Whether `a` ends far above `b` whatever the seed.
-fn far_above(a: Option<&Method<'_>>, b: Option<&Method<'_>>) -> Answer {
-    let (Some(a), Some(b)) = (a, b) else { return Answer::Open };
-    match (a.test().filter(|_| !a.diverged()), b.test().filter(|_| !b.diverged())) {
-        (None, Some(b)) if a.diverged() && b.count > 1 => Answer::Yes,
-        (Some(a), None) if b.diverged() && a.count > 1 => Answer::No,
-        (Some(a), Some(b)) if a.count > 1 && b.count > 1 && a.low > FAR_ABOVE * b.high => Answer::Yes,
-        (Some(a), Some(b)) if a.count > 1 && b.count > 1 && a.high < FAR_ABOVE * b.low => Answer::No,
-        _ => Answer::Open,
-    }
-}
-
 fn decreasing_far_above(facts: &Facts<'_>) -> Decided {
     let network = facts.network(Model::T5);
     let method = |key: &str| network.and_then(|n| n.method(key));
     let rest = ["inexact-polyak", "dog", "polyak-bound", "gd", "clipped-gd"];
     let answer = |key: &str| {
-        rest.iter().map(|other| far_above(method(key), method(other))).fold(Answer::Yes, Answer::and)
+        rest.iter().map(|other| above(method(key), method(other), FAR_ABOVE)).fold(Answer::Yes, Answer::and)
     };
     let keys = ["decsps", "adasps", "inexact-polyak", "dog", "polyak-bound", "gd", "clipped-gd"];
     Decided {

@@ -68,7 +68,7 @@ pub struct Results {
     figures: Vec<Vec<Drawn>>,
     /// The commands that made them, where they are known.
     commands: Vec<String>,
-    /// What could not be read, one sentence each.
+    /// What was left out, because it cannot be read or is a copy, one sentence each.
     pub problems: Vec<String>,
 }
 
@@ -85,13 +85,12 @@ impl Results {
                 return Err(ReportError::NoFolder { path: folder.clone() });
             }
             let synthetic = read_synthetic(folder)?;
-            let below = runs::find(folder);
+            let mut below = runs::find(folder);
             if synthetic.is_none() && below.runs.is_empty() && below.problems.is_empty() {
                 return Err(ReportError::Nothing { path: folder.clone() });
             }
             found = found.or(synthetic);
             commands.extend(fs::read_to_string(folder.join(COMMAND)));
-            let mut below = below;
             if folders.len() == 1 {
                 below.runs.iter_mut().for_each(|run| run.name_in(folder));
             }
@@ -131,7 +130,7 @@ impl Results {
         if !self.problems.is_empty() {
             let list: String =
                 self.problems.iter().map(|p| format!("<li>{}</li>", html::escape(p))).collect();
-            lead += &format!("<div class=problems><p>Not everything could be read:</p><ul>{list}</ul></div>");
+            lead += &format!("<div class=problems><p>Left out of this page:</p><ul>{list}</ul></div>");
         }
         lead += &format!(
             "<p class=meta>Version {}; <code>untuned report DIR</code> makes this page again.",
