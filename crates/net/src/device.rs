@@ -269,6 +269,11 @@ pub trait Device: Sized {
         work()
     }
 
+    /// Runs `work`, whose operations a device may collect and start at once. Nothing is read inside.
+    fn together<T>(&self, work: impl FnOnce() -> T) -> T {
+        work()
+    }
+
     /// Parameters from the host. The numbers are f32 whatever the device computes in.
     fn parameters(&self, values: &[f32]) -> Result<Self::Parameters, DeviceError>;
     /// Overwrites parameters.
@@ -446,7 +451,8 @@ pub trait Device: Sized {
 
     /// `h_1 … h_time` from the inputs and the state before them. `carry` holds `h` and then `c`, batch × hidden each, and is
     /// replaced by the state after the last position. `gates` (time·batch × 4·hidden), `cells` and `out` (each (time + 1)·batch
-    /// × hidden, the state before the first position in front) are kept for the way back.
+    /// × hidden, the state before the first position in front) are kept for the way back. `carry` and `cells`, which add up over
+    /// time, are of the kind [`Kind::Statistic`].
     #[allow(clippy::too_many_arguments)]
     fn lstm(
         &self,

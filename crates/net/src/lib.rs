@@ -2,6 +2,7 @@
 
 pub mod arena;
 pub mod cpu;
+pub mod cuda;
 pub mod data;
 pub mod device;
 pub mod models;

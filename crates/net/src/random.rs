@@ -4,9 +4,13 @@
 //! is its key; the site (which use of randomness it is), the step and the index are its counter.
 
 use crate::cpu::math::{Real, dispatch};
+use rayon::prelude::*;
 
 /// How many blocks of four numbers are made at a time.
 const BLOCKS: usize = 64;
+
+/// Blocks of normal numbers that a thread makes at a time.
+const PART: usize = 1 << 14;
 
 /// The ten rounds of Philox 4×32.
 pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
@@ -154,8 +158,15 @@ impl Site {
 
     /// Fills with normal numbers of mean 0 (Box and Muller's method, computed in f64).
     pub fn fill_normal(&self, out: &mut [f32], deviation: f64) {
-        for (block, chunk) in out.chunks_mut(4).enumerate() {
-            let bits = self.block(block as u64);
+        out.par_chunks_mut(4 * PART)
+            .enumerate()
+            .for_each(|(part, out)| self.fill_normal_from((part * PART) as u64, out, deviation));
+    }
+
+    /// The same from the `first` block of four on.
+    fn fill_normal_from(&self, first: u64, out: &mut [f32], deviation: f64) {
+        for (block, chunk) in (first..).zip(out.chunks_mut(4)) {
+            let bits = self.block(block);
             for (pair, bits) in chunk.chunks_mut(2).zip([[bits[0], bits[1]], [bits[2], bits[3]]]) {
                 // In (0, 1], so that the logarithm is finite.
                 let radius = (-2.0 * ((f64::from(bits[0]) + 1.0) / 4_294_967_296.0).ln()).sqrt();

@@ -15,7 +15,7 @@ pub mod matrix;
 mod norm;
 mod panels;
 mod regularizers;
-mod relative_bias;
+pub(crate) mod relative_bias;
 mod vector;
 
 use crate::arena::View;

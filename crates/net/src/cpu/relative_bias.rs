@@ -7,7 +7,7 @@ use crate::device::RelativeBias;
 ///
 /// Half of the buckets are for keys after the query where those are seen. Of the rest the first half is one per distance, and the
 /// second grows with its logarithm up to `max_distance`; farther ones share the last.
-fn bucket(layer: &RelativeBias, offset: isize) -> usize {
+pub fn bucket(layer: &RelativeBias, offset: isize) -> usize {
     let all = layer.table.rows;
     let (buckets, first) = match layer.bidirectional {
         true => (all / 2, if offset > 0 { all / 2 } else { 0 }),

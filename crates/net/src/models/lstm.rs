@@ -152,13 +152,15 @@ impl<D: Device> Lstm<D> {
         let (layout, views) = shape.place();
         let rows = batch * longest;
         let buffer = |len: usize| device.buffer(len, Kind::Activation);
+        // Cells add up over time, from batch to batch.
+        let statistic = |len: usize| device.buffer(len, Kind::Statistic);
         let saved = (0..shape.layers)
             .map(|layer| {
                 let width = shape.width(layer);
                 Ok(Saved {
-                    carry: buffer(2 * batch * width)?,
+                    carry: statistic(2 * batch * width)?,
                     gates: buffer(rows * 4 * width)?,
-                    cells: buffer((rows + batch) * width)?,
+                    cells: statistic((rows + batch) * width)?,
                     out: buffer((rows + batch) * width)?,
                     dropped: buffer(rows * width)?,
                 })

@@ -1,0 +1,228 @@
+//! The driver: a context, memory on the device and on the host, and its errors.
+#![allow(unsafe_code)]
+
+use super::libraries::{self, LEAST_CAPABILITY};
+use crate::device::DeviceError;
+use cudarc::driver::sys;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::Arc;
+
+/// The driver's answer, as an error of this device.
+pub fn check(device: &str, result: sys::CUresult) -> Result<(), DeviceError> {
+    if result == sys::CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    Err(DeviceError::Failed { device: device.into(), reason: words(result) })
+}
+
+/// What the driver says of a result.
+pub fn words(result: sys::CUresult) -> String {
+    let mut text = std::ptr::null();
+    // SAFETY: the driver writes a pointer to a text of its own, or null.
+    let said = unsafe {
+        sys::cuGetErrorString(result, &mut text);
+        (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+    };
+    match said {
+        Some(said) => format!("{said} ({result:?})"),
+        None => format!("{result:?}"),
+    }
+}
+
+/// A device and its primary context.
+pub struct Context {
+    /// As a user writes it.
+    pub device: String,
+    /// What its maker calls it.
+    pub model: String,
+    /// Major and minor.
+    pub capability: (u32, u32),
+    /// Multiprocessors.
+    pub processors: u32,
+    /// Bytes of shared memory that a block can have.
+    pub shared_memory: u32,
+    handle: sys::CUcontext,
+    ordinal: sys::CUdevice,
+}
+
+// SAFETY: the driver's handles may be used from any thread.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// The context of the n-th device.
+    pub fn new(ordinal: u32) -> Result<Arc<Self>, DeviceError> {
+        let device = format!("cuda:{ordinal}");
+        libraries::load(&device)?;
+        let mut handle = std::ptr::null_mut();
+        let (mut found, mut count) = (0, 0);
+        // SAFETY: every pointer is to a value of the type that the driver writes.
+        unsafe {
+            check(&device, sys::cuInit(0))?;
+            check(&device, sys::cuDeviceGetCount(&mut count))?;
+            if i64::from(ordinal) >= i64::from(count) {
+                let reason = match count {
+                    0 => "the driver finds no GPU".to_string(),
+                    1 => "the only GPU is cuda:0".to_string(),
+                    _ => format!("the GPUs are cuda:0 to cuda:{}", count - 1),
+                };
+                return Err(DeviceError::Failed { device, reason });
+            }
+            check(&device, sys::cuDeviceGet(&mut found, ordinal as c_int))?;
+        }
+        let attribute = |attribute| {
+            let mut value = 0;
+            // SAFETY: as above.
+            check(&device, unsafe { sys::cuDeviceGetAttribute(&mut value, attribute, found) })?;
+            Ok(value as u32)
+        };
+        use sys::CUdevice_attribute_enum as Attribute;
+        let capability = (
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        );
+        let model = model_name(found);
+        if capability.0 < LEAST_CAPABILITY {
+            let reason = format!(
+                "{model} has compute capability {}.{}; {LEAST_CAPABILITY}.0 or later is needed",
+                capability.0, capability.1
+            );
+            return Err(DeviceError::Failed { device, reason });
+        }
+        let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let shared_memory = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+        // SAFETY: as above.
+        check(&device, unsafe { sys::cuDevicePrimaryCtxRetain(&mut handle, found) })?;
+        Ok(Arc::new(Self { device, model, capability, processors, shared_memory, handle, ordinal: found }))
+    }
+
+    /// Makes this the context of the calling thread.
+    pub fn enter(&self) {
+        // SAFETY: the context lives as long as self.
+        unsafe { sys::cuCtxSetCurrent(self.handle) };
+    }
+
+    /// The driver's answer as an error of this device.
+    pub fn check(&self, result: sys::CUresult) -> Result<(), DeviceError> {
+        check(&self.device, result)
+    }
+
+    /// Free and all bytes.
+    pub fn memory(&self) -> Result<(u64, u64), DeviceError> {
+        self.enter();
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the driver writes both.
+        self.check(unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
+        Ok((free as u64, total as u64))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: it was retained once.
+        unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.ordinal) };
+    }
+}
+
+/// What its maker calls a device.
+pub fn model_name(device: sys::CUdevice) -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: the driver writes at most as many bytes, the last of them 0.
+    unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as c_int, device) };
+    CStr::from_bytes_until_nul(&name)
+        .map_or_else(|_| "GPU".into(), |name| name.to_string_lossy().into_owned())
+}
+
+/// Memory on the device.
+pub struct Memory {
+    context: Arc<Context>,
+    /// Its address.
+    pub address: u64,
+    /// Its size.
+    pub bytes: usize,
+}
+
+impl Memory {
+    /// What is in it is anything.
+    pub fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
+        context.enter();
+        let (mut address, bytes) = (0, bytes.max(16).next_multiple_of(16));
+        // SAFETY: the driver writes an address.
+        match unsafe { sys::cuMemAlloc_v2(&mut address, bytes) } {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                let free = match context.memory() {
+                    Ok((free, total)) => format!("{free} of {total} are free"),
+                    Err(_) => "how many are free is not known".into(),
+                };
+                Err(DeviceError::OutOfMemory { device: context.device.clone(), needed: bytes as u64, free })
+            }
+            result => {
+                context.check(result)?;
+                Ok(Self { context: context.clone(), address, bytes })
+            }
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.context.enter();
+        // SAFETY: it was allocated by `new`; the driver waits for work that uses it.
+        unsafe { sys::cuMemFree_v2(self.address) };
+    }
+}
+
+/// Memory on the host that the device reads and writes directly.
+pub struct Pinned {
+    context: Arc<Context>,
+    address: *mut c_void,
+    bytes: usize,
+}
+
+// SAFETY: plain memory.
+unsafe impl Send for Pinned {}
+// SAFETY: it is written only through `&mut`, or by the device while nobody reads it.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    /// Zeros.
+    pub fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
+        context.enter();
+        let (mut address, bytes) = (std::ptr::null_mut(), bytes.max(16));
+        // SAFETY: the driver writes an address, at which there are so many bytes.
+        unsafe {
+            context.check(sys::cuMemAllocHost_v2(&mut address, bytes))?;
+            std::ptr::write_bytes(address.cast::<u8>(), 0, bytes);
+        }
+        Ok(Self { context: context.clone(), address, bytes })
+    }
+
+    /// Its address.
+    pub fn address(&self) -> u64 {
+        self.address as u64
+    }
+
+    /// The numbers in it. Nobody may write them meanwhile: the device only between a command and the next wait.
+    pub fn as_slice<N: Copy>(&self) -> &[N] {
+        // SAFETY: the memory is aligned for any number and was zeroed.
+        unsafe { std::slice::from_raw_parts(self.address.cast(), self.bytes / size_of::<N>()) }
+    }
+
+    /// The numbers in it.
+    pub fn as_mut_slice<N: Copy>(&mut self) -> &mut [N] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.address.cast(), self.bytes / size_of::<N>()) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.context.enter();
+        // SAFETY: it was allocated by `new`; after the wait no command reads or writes it.
+        unsafe {
+            sys::cuCtxSynchronize();
+            sys::cuMemFreeHost(self.address);
+        }
+    }
+}
