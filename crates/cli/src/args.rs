@@ -20,10 +20,12 @@ Examples:
   untuned train experiments/gpt.toml                        a small GPT on the generated corpus
   untuned sweep experiments/gpt-sweep.toml                  every method, a grid, three seeds
   untuned report untuned-runs --live                        a page that follows the runs
+  untuned archive untuned-runs --out kept                   what a report needs, without weights
   untuned sample untuned-runs/gpt-quick-inexact-polyak-s1   text from it
   untuned rules                                             every rule with its formula
   untuned data                                              the data files, and which of them are here
   untuned bench step --model gpt --preset paper --batch 4   how long a training step takes here
+  untuned doctor                                            which GPUs can be used, and what is missing
 
 Exit codes: 0 done, 2 the request was wrong, 3 the run diverged or was refused,
             4 the system failed, 130 interrupted."
@@ -41,6 +43,7 @@ pub enum Command {
     Sweep(Sweep),
     Sample(Sample),
     Report(Report),
+    Archive(Archive),
     /// List the rules: formula, parameters with defaults, reference
     Rules(List),
     /// List the test problems: formula, what is known of them, parameters with defaults
@@ -48,6 +51,7 @@ pub enum Command {
     Data(Data),
     #[command(subcommand)]
     Bench(Bench),
+    Doctor(Doctor),
 }
 
 /// Run the paper's experiments and write figures, tables and a report
@@ -84,15 +88,19 @@ pub struct Reproduce {
 /// How trials are made.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Shared {
-    /// Trials side by side, each a process [default: as many as there are cores]
+    /// Trials side by side, each a process [default: as many as there are cores; 1 on a GPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
     /// Threads of each trial [default: the cores divided by the workers]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Where to compute: cpu or auto
+    /// Where to compute: cpu, cuda:0 (a GPU by its number) or auto, which takes a GPU where one can be used [default: auto; of
+    /// `reproduce` at the quick scale: cpu]
     #[arg(long, value_name = "D")]
     pub device: Option<String>,
+    /// What to compute in: f32, tf32, bf16 or auto, which is bf16 on a GPU and f32 on the processor [default: auto]
+    #[arg(long, value_name = "P")]
+    pub precision: Option<String>,
     /// A text file or a folder with data [default: $UNTUNED_DATA, else the generated corpus]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
@@ -126,11 +134,6 @@ pub enum Experiment {
 pub enum Scale {
     Quick,
     Paper,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Device {
-    Cpu,
 }
 
 /// Minimise a test problem with a rule
@@ -182,6 +185,7 @@ Examples:
   untuned train experiments/gpt.toml --data my-text.txt --steps 5000 --out runs/mine
   untuned train experiments/lstm.toml --rule clipped-gd:lr=30,threshold=0.25 --set batch=20
   untuned train experiments/gpt.toml --out runs/mine --resume     goes on where a run was stopped or killed
+  untuned train experiments/gpt.toml --scale paper --device cuda:0 --precision bf16
   untuned train experiments/gpt.toml --tensorboard                watch it with tensorboard --logdir untuned-runs
 
 Ctrl-C saves a checkpoint and says how to go on. Every number of threads gives the same bits.")]
@@ -201,9 +205,12 @@ pub struct Train {
     /// What all randomness comes from
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
-    /// Where to compute: cpu or auto
+    /// Where to compute: cpu, cuda:0 (a GPU by its number) or auto, which takes a GPU where one can be used [default: auto]
     #[arg(long, value_name = "D")]
     pub device: Option<String>,
+    /// What to compute in: f32, tf32, bf16 or auto, which is bf16 on a GPU and f32 on the processor [default: auto]
+    #[arg(long, value_name = "P")]
+    pub precision: Option<String>,
     /// A text file or a folder with data [default: $UNTUNED_DATA, else the generated corpus]
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
@@ -283,6 +290,12 @@ pub struct Sample {
     /// What the draws come from
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
+    /// Where to compute, wherever the run was trained: cpu, cuda:0 (a GPU by its number) or auto
+    #[arg(long, value_name = "D", default_value = "auto")]
+    pub device: String,
+    /// What to compute in: f32, tf32, bf16 or auto, which is bf16 on a GPU and f32 on the processor
+    #[arg(long, value_name = "P", default_value = "auto")]
+    pub precision: String,
     /// Take the weights with the lowest validation loss, where the run kept them (keep_best = "validation")
     #[arg(long)]
     pub best: bool,
@@ -311,6 +324,31 @@ pub struct Report {
     /// The port of the live page [default: any free one]
     #[arg(long, value_name = "P", requires = "live")]
     pub port: Option<u16>,
+    /// Write the verdicts on the claims to this file too, where the runs are of the scale `paper`
+    #[arg(long, value_name = "FILE", conflicts_with = "live")]
+    pub record: Option<PathBuf>,
+}
+
+/// Keep what a report needs of runs, in little space: no weights, thinned and compressed traces
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  untuned archive untuned-runs/gpt-sweep-paper --out docs/runs/gpt
+  untuned archive machine-1/sweep machine-2/sweep --out docs/runs/gpt    trials of one sweep that were made apart
+  untuned report docs/runs/gpt                                           from the archive alone
+
+What is in OUT stays: runs are added, and one that had not ended is replaced when it has.
+Paths of this machine are left out: of the data's the name at its end is kept.")]
+pub struct Archive {
+    /// Runs or folders of runs; what is below each of them is laid over OUT
+    #[arg(value_name = "DIR", required = true)]
+    pub folders: Vec<PathBuf>,
+    /// The folder of the archive, made if it does not exist
+    #[arg(long, value_name = "OUT")]
+    pub out: PathBuf,
+    /// About so many rows of each trace are kept; smoothness measurements and the first refused steps beside them
+    #[arg(long, value_name = "N", default_value_t = untuned_lab::archive::ROWS, value_parser = clap::value_parser!(u64).range(1..))]
+    pub rows: u64,
 }
 
 #[derive(Debug, clap::Args)]
@@ -406,12 +444,24 @@ pub struct DataFetch {
 #[command(after_help = "\
 Examples:
   untuned bench step --model gpt --preset paper --batch 4
+  untuned bench step --model gpt --preset paper --batch 64 --device cuda:0
   untuned bench update --json
   untuned bench rule inexact-polyak")]
 pub enum Bench {
     Step(BenchStep),
     Update(BenchUpdate),
     Rule(BenchRule),
+}
+
+/// Where a benchmark runs.
+#[derive(Debug, clap::Args)]
+pub struct BenchPlace {
+    /// Where to compute: cpu, cuda:0 (a GPU by its number) or auto
+    #[arg(long, value_name = "D", default_value = "cpu")]
+    pub device: String,
+    /// What to compute in: f32, tf32, bf16 or auto, which is bf16 on a GPU and f32 on the processor
+    #[arg(long, value_name = "P", default_value = "auto")]
+    pub precision: String,
 }
 
 /// A training step on random ids: forward, backward, norm, Inexact Polyak's update
@@ -429,9 +479,8 @@ pub struct BenchStep {
     /// Steps that are timed
     #[arg(long, value_name = "N", default_value = "20")]
     pub steps: NonZero<u32>,
-    /// Where to compute
-    #[arg(long, default_value = "cpu")]
-    pub device: Device,
+    #[command(flatten)]
+    pub place: BenchPlace,
     /// Threads that compute [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
@@ -480,13 +529,26 @@ pub struct BenchUpdate {
     /// Updates that are timed
     #[arg(long, value_name = "N", default_value = "20")]
     pub steps: NonZero<u32>,
-    /// Where to compute
-    #[arg(long, default_value = "cpu")]
-    pub device: Device,
+    #[command(flatten)]
+    pub place: BenchPlace,
     /// Threads that compute [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
     /// Print the result as one JSON value
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Say which devices can be used here, what was found for them, and what is missing
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  untuned doctor
+  untuned doctor --json
+
+Exit code 0 whether there is a GPU or not: everything runs on the processor too.")]
+pub struct Doctor {
+    /// Print what was found as one JSON value
     #[arg(long)]
     pub json: bool,
 }

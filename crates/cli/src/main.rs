@@ -1,6 +1,7 @@
 //! The program `untuned`: arguments in, library calls, words out.
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::Parser;
 
@@ -11,9 +12,10 @@ mod interrupt;
 mod output;
 
 fn main() -> ExitCode {
+    let started = Instant::now();
     let args = args::Args::parse();
     interrupt::install();
-    match commands::run(args.command) {
+    match commands::run(args.command, started) {
         Ok(()) => ExitCode::SUCCESS,
         Err(end) => end.report(),
     }

@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use serde::Serialize;
 use untuned::{Observation, Rule, StepRule};
-use untuned_net::cpu::Cpu;
-use untuned_net::device::{Device, DeviceError};
+use untuned_net::device::Device;
 use untuned_net::models::{Feed, Noise, SCALARS, loss_of};
 use untuned_net::random::Site;
 
-use crate::train::{Model, Preset, Shape};
+use crate::train::place::{OpenedPlace, Work};
+use crate::train::{Model, Place, Preset, Shape, TrainError};
 
 /// Steps before the clock counts: buffers grow and caches fill in the first.
 const WARM_UP: u32 = 3;
@@ -21,79 +21,123 @@ pub struct StepTime {
     pub model: &'static str,
     /// Where it ran.
     pub device: String,
+    /// What the GPU's maker calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
     /// What it computed in.
     pub precision: &'static str,
     /// Sequences in a batch.
     pub batch: usize,
     /// Parameters.
     pub params: usize,
-    /// The median time of a step.
+    /// The median time from one reading of loss and norm to the next, with the update between them.
     pub ms: f64,
     /// Ids that the network reads (T5: those of the encoder) by that median.
     pub tokens_per_s: f64,
     /// The last loss.
     pub loss: f64,
-    /// The most memory that the process held; unknown where the system does not say.
+    /// The most memory that the process held; on a GPU the bytes of its memory that the run took, without what the driver
+    /// takes for itself. Unknown where the system does not say.
     pub peak_bytes: Option<u64>,
+    /// Seconds from the start of the process to the end of the first step: opening the device, compiling kernels where they were
+    /// not kept, initial weights.
+    pub first_step_s: f64,
 }
 
-/// Times `steps` training steps of a network on random ids, with Inexact Polyak's sizes.
+/// A training step that is to be timed.
+#[derive(Debug, Clone, Copy)]
+pub struct StepBench {
+    /// The network.
+    pub model: Model,
+    /// Its size.
+    pub preset: Preset,
+    /// Sequences in a batch.
+    pub batch: usize,
+    /// Steps that are timed.
+    pub steps: u32,
+    /// When the process started.
+    pub started: Instant,
+}
+
+/// Times training steps of a network on random ids, with Inexact Polyak's sizes.
 ///
 /// # Errors
-/// When the device has too little memory, or fails.
-pub fn step(
-    model: Model,
-    preset: Preset,
-    batch: usize,
-    steps: u32,
-    threads: Option<usize>,
-) -> Result<StepTime, DeviceError> {
-    let device = Cpu::<f32>::new(threads)?;
-    let shape = Shape::preset(model, preset);
-    let (inputs, targets) = shape.lengths();
-    let mut network = shape.network(&device, batch, inputs)?;
-    let params = network.layout().parameters();
-    let mut x = device.parameters(&network.layout().initial(1))?;
-    let mut dx = device.parameters(&vec![0.0; network.layout().len()])?;
-    let mut scalars = device.scalars(SCALARS + 1)?;
-    let ids = |site: u32, step: u32, to: &mut [u32]| {
-        let site = Site { seed: 1, site, step };
-        to.iter_mut().enumerate().for_each(|(i, id)| *id = site.bits(i as u64) % shape.vocabulary() as u32);
-    };
-    let (mut seen, mut wanted) = (vec![0; batch * inputs], vec![0; batch * targets]);
-    let mut times = Vec::new();
-    let mut loss = f64::NAN;
-    device.inside(|| {
+/// When the device cannot be opened, has too little memory, or fails.
+pub fn step(bench: StepBench, place: Place, threads: Option<usize>) -> Result<StepTime, TrainError> {
+    place.run(threads, bench)
+}
+
+impl Work for StepBench {
+    type Output = StepTime;
+
+    fn on<D>(self, device: &D, opened: &OpenedPlace<'_>) -> Result<StepTime, TrainError>
+    where
+        D: Device + 'static,
+        D::Buffer: Send,
+        D::Ids: Send,
+    {
+        let StepBench { model, preset, batch, steps, started } = self;
+        let shape = Shape::preset(model, preset);
+        let (inputs, targets) = shape.lengths();
+        let mut network = shape.network(device, batch, inputs)?;
+        let params = network.layout().parameters();
+        let mut x = device.parameters(&network.layout().initial(1))?;
+        let mut dx = device.parameters(&vec![0.0; network.layout().len()])?;
+        let mut scalars = device.scalars(SCALARS + 1)?;
+        let ids = |site: u32, step: u32, to: &mut [u32]| {
+            let site = Site { seed: 1, site, step };
+            to.iter_mut()
+                .enumerate()
+                .for_each(|(i, id)| *id = site.bits(i as u64) % shape.vocabulary() as u32);
+        };
+        let batch_of = |step: u32, (seen, wanted): &mut (Vec<u32>, Vec<u32>)| {
+            ids(1, step, seen);
+            ids(2, step, wanted);
+        };
+        let mut now = (vec![0; batch * inputs], vec![0; batch * targets]);
+        let mut next = now.clone();
+        batch_of(0, &mut now);
+        let (mut times, mut first_step_s) = (Vec::new(), f64::NAN);
+        let (mut loss, mut start) = (f64::NAN, Instant::now());
         for step in 0..WARM_UP + steps {
-            ids(1, step, &mut seen);
-            ids(2, step, &mut wanted);
-            let feed = Feed { inputs: &seen, targets: &wanted, batch };
-            let start = Instant::now();
-            network.gradient(&device, feed, Some(Noise { seed: 1, step }), &x, &mut dx, &mut scalars);
-            device.square_norm(&dx, &mut scalars, SCALARS);
+            let feed = Feed { inputs: &now.0, targets: &now.1, batch };
+            device.together(|| {
+                network.gradient(device, feed, Some(Noise { seed: 1, step }), &x, &mut dx, &mut scalars);
+                device.square_norm(&dx, &mut scalars, SCALARS);
+            });
+            // As in training, while the device works.
+            batch_of(step + 1, &mut next);
+            std::mem::swap(&mut now, &mut next);
             let mut values = [0.0; SCALARS + 1];
             device.read(&scalars, &mut values)?;
-            let seen = loss_of(&values);
-            device.update(&mut x, None, &dx, seen.objective / (5000f64.sqrt() * values[SCALARS]), 0.0);
             if step >= WARM_UP {
                 times.push(start.elapsed().as_secs_f64() * 1e3);
             }
+            start = Instant::now();
+            let seen = loss_of(&values);
+            device.update(&mut x, None, &dx, seen.objective / (5000f64.sqrt() * values[SCALARS]), 0.0);
+            if step == 0 {
+                // Waits for the update.
+                device.read(&scalars, &mut values)?;
+                first_step_s = started.elapsed().as_secs_f64();
+            }
             loss = seen.plain;
         }
-        Ok(())
-    })?;
-    let ms = median(times);
-    Ok(StepTime {
-        model: model.name(),
-        device: device.name(),
-        precision: "f32",
-        batch,
-        params,
-        ms,
-        tokens_per_s: (batch * inputs) as f64 / ms * 1e3,
-        loss,
-        peak_bytes: peak_bytes(),
-    })
+        let ms = median(times);
+        Ok(StepTime {
+            model: model.name(),
+            device: device.name(),
+            gpu: opened.model().map(String::from),
+            precision: opened.place.precision(),
+            batch,
+            params,
+            ms,
+            tokens_per_s: (batch * inputs) as f64 / ms * 1e3,
+            loss,
+            peak_bytes: opened.peak_bytes(),
+            first_step_s,
+        })
+    }
 }
 
 /// The gradient's norm and the update: one pass over memory each.
@@ -101,6 +145,11 @@ pub fn step(
 pub struct UpdateTime {
     /// Where it ran.
     pub device: String,
+    /// What the GPU's maker calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
+    /// What networks compute in there; parameters are f32 in any case.
+    pub precision: &'static str,
     /// Parameters.
     pub params: usize,
     /// The median time of both passes.
@@ -114,45 +163,62 @@ pub struct UpdateTime {
 /// Parameters of [`update`]: 256 MiB of them, more than any cache holds.
 const UPDATED: usize = 1 << 26;
 
-/// Times `steps` updates.
+/// Times `steps` updates, each until it is done.
 ///
 /// # Errors
-/// When the device has too little memory, or fails.
-pub fn update(steps: u32, threads: Option<usize>) -> Result<UpdateTime, DeviceError> {
-    let device = Cpu::<f32>::new(threads)?;
-    let mut values = vec![0.0; UPDATED];
-    Site { seed: 1, site: 3, step: 0 }.fill_uniform(&mut values, -1.0, 1.0);
-    let (mut x, gradient) = (device.parameters(&values)?, device.parameters(&values)?);
-    let mut copied = device.parameters(&values)?;
-    drop(values);
-    let mut scalars = device.scalars(1)?;
-    let (mut times, mut copies) = (Vec::new(), Vec::new());
-    device.inside(|| {
-        for step in 0..WARM_UP + steps {
+/// When the device cannot be opened, has too little memory, or fails.
+pub fn update(steps: u32, place: Place, threads: Option<usize>) -> Result<UpdateTime, TrainError> {
+    place.run(threads, UpdateBench { steps })
+}
+
+struct UpdateBench {
+    steps: u32,
+}
+
+impl Work for UpdateBench {
+    type Output = UpdateTime;
+
+    fn on<D>(self, device: &D, opened: &OpenedPlace<'_>) -> Result<UpdateTime, TrainError>
+    where
+        D: Device + 'static,
+        D::Buffer: Send,
+        D::Ids: Send,
+    {
+        let mut values = vec![0.0; UPDATED];
+        Site { seed: 1, site: 3, step: 0 }.fill_uniform(&mut values, -1.0, 1.0);
+        let (mut x, gradient) = (device.parameters(&values)?, device.parameters(&values)?);
+        let mut copied = device.parameters(&values)?;
+        drop(values);
+        let mut scalars = device.scalars(1)?;
+        let (mut times, mut copies) = (Vec::new(), Vec::new());
+        let mut values = [0.0];
+        for step in 0..WARM_UP + self.steps {
             let start = Instant::now();
             device.copy_parameters(&gradient, &mut copied);
+            device.read(&scalars, &mut values)?;
             let copy = start.elapsed().as_secs_f64() * 1e3;
             let start = Instant::now();
             device.square_norm(&gradient, &mut scalars, 0);
-            let mut values = [0.0];
             device.read(&scalars, &mut values)?;
             device.update(&mut x, None, &gradient, 1e-3 / values[0], 0.0);
+            device.read(&scalars, &mut values)?;
             if step >= WARM_UP {
                 times.push(start.elapsed().as_secs_f64() * 1e3);
                 copies.push(copy);
             }
         }
-        Ok(())
-    })?;
-    let ms = median(times);
-    let rate = |bytes: f64, ms: f64| UPDATED as f64 * bytes / ms * 1e3;
-    Ok(UpdateTime {
-        device: device.name(),
-        params: UPDATED,
-        ms,
-        bytes_per_s: rate(16.0, ms),
-        copy_bytes_per_s: rate(8.0, median(copies)),
-    })
+        let ms = median(times);
+        let rate = |bytes: f64, ms: f64| UPDATED as f64 * bytes / ms * 1e3;
+        Ok(UpdateTime {
+            device: device.name(),
+            gpu: opened.model().map(String::from),
+            precision: opened.place.precision(),
+            params: UPDATED,
+            ms,
+            bytes_per_s: rate(16.0, ms),
+            copy_bytes_per_s: rate(8.0, median(copies)),
+        })
+    }
 }
 
 /// A rule's own arithmetic.
@@ -198,13 +264,6 @@ fn median(mut times: Vec<f64>) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The most memory that this process has held, where the system says so.
-fn peak_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,9 +277,12 @@ mod tests {
 
     #[test]
     fn a_step_is_timed_and_its_loss_is_that_of_guessing() {
-        let time = step(Model::Gpt, Preset::Tiny, 1, 1, Some(1)).unwrap();
+        let (model, preset, started) = (Model::Gpt, Preset::Tiny, Instant::now());
+        let bench = StepBench { model, preset, batch: 1, steps: 1, started };
+        let time = step(bench, Place::Cpu, Some(1)).unwrap();
         assert_eq!((time.model, time.batch, time.params), ("gpt", 1, 804_096));
         assert!(time.ms > 0.0 && (time.loss - 65f64.ln()).abs() < 0.2, "{time:?}");
+        assert!(time.first_step_s * 1e3 > time.ms / 10.0, "{time:?}");
         assert!(time.peak_bytes.is_none_or(|bytes| bytes > 3 * 4 * 804_096));
     }
 }

@@ -1,5 +1,6 @@
 //! Experiments with [`untuned`]: traces, figures, reports, and the paper's experiments.
 
+pub mod archive;
 pub mod bench;
 pub mod claims;
 pub mod compare;

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::sweep::{self, FAILURE, State};
 use crate::synthetic::RESULTS_FILE;
+use crate::traces::compressed;
 use crate::train::folder::{CONFIG, EVAL, META, SUMMARY, TRACE};
 use crate::train::{Config, Summary};
 
@@ -40,6 +41,8 @@ pub struct Meta {
     pub steps: u64,
     /// What it trained on.
     pub data: Data,
+    /// In an archive, of a trace that was thinned: every so many steps have a row.
+    pub trace_every: Option<u64>,
 }
 
 /// What is read of the data's description.
@@ -109,6 +112,11 @@ impl Run {
         self.meta.as_ref().map(|meta| meta.steps).or(self.config.steps)
     }
 
+    /// From one row of its trace to the next there are so many steps: one, unless it was thinned.
+    pub fn trace_every(&self) -> u64 {
+        self.meta.as_ref().and_then(|meta| meta.trace_every).unwrap_or(1).max(1)
+    }
+
     /// What figures call its method: the runs of a method with different parameters are its grid.
     pub fn method(&self) -> String {
         self.config.method.clone().unwrap_or_else(|| self.config.rule.name().to_string())
@@ -125,7 +133,7 @@ pub struct Found {
 }
 
 /// So deep a folder is searched.
-const DEEPEST: usize = 8;
+pub(crate) const DEEPEST: usize = 8;
 
 /// Finds the runs below a folder, or in it. Links are not followed.
 pub fn find(folder: &Path) -> Found {
@@ -191,8 +199,9 @@ pub fn stamp(folder: &Path) -> u64 {
 fn stamp_into(folder: &Path, deeper: usize, all: &mut u64) {
     let is_run = folder.join(CONFIG).is_file();
     let names: &[&str] = if is_run { &[CONFIG, TRACE, EVAL, SUMMARY, FAILURE] } else { &[RESULTS_FILE] };
-    for name in names {
-        if let Ok(found) = fs::metadata(folder.join(name)) {
+    let archived = [TRACE, EVAL].map(|name| compressed(&folder.join(name)));
+    for path in names.iter().map(|name| folder.join(name)).chain(archived) {
+        if let Ok(found) = fs::metadata(path) {
             let changed = found.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
             let changed = changed.map_or(0, |since| since.as_nanos() as u64);
             // A multiplication by an odd number mixes; the order of the folders counts.
@@ -207,7 +216,7 @@ fn stamp_into(folder: &Path, deeper: usize, all: &mut u64) {
 }
 
 /// The folders in a folder, by name.
-fn inner(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn inner(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     let mut inner: Vec<PathBuf> = folders.map(|entry| entry.path()).collect();

@@ -3,6 +3,8 @@
 
 #[path = "train/give_up.rs"]
 mod give_up;
+#[path = "train/shards.rs"]
+mod shards;
 #[path = "train/sinks.rs"]
 mod sinks;
 #[path = "train/smoothness.rs"]

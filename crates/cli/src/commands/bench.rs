@@ -1,36 +1,44 @@
 //! `untuned bench`: how long things take on this machine.
 
-use untuned::{RuleSpec, Setting};
-use untuned_lab::bench;
+use std::time::Instant;
 
-use crate::args::{Bench, BenchRule, BenchStep, BenchUpdate};
+use untuned::{RuleSpec, Setting};
+use untuned_lab::bench::{self, StepBench};
+use untuned_lab::train::Place;
+
+use crate::args::{Bench, BenchPlace, BenchRule, BenchStep, BenchUpdate};
 use crate::end::End;
 use crate::output::{print, print_json};
 
-/// Runs one of the benchmarks.
-pub fn run(args: &Bench) -> Result<(), End> {
+/// Runs one of the benchmarks; the process began at `started`.
+pub fn run(args: &Bench, started: Instant) -> Result<(), End> {
     match args {
-        Bench::Step(args) => step(args),
+        Bench::Step(args) => step(args, started),
         Bench::Update(args) => update(args),
         Bench::Rule(args) => rule(args),
     }
 }
 
-fn step(args: &BenchStep) -> Result<(), End> {
-    let threads = args.threads.map(usize::from);
-    let time = bench::step(
-        args.model.into(),
-        args.preset.into(),
-        usize::from(args.batch.get()),
-        args.steps.get(),
-        threads,
-    )
-    .map_err(|error| End::System(error.into()))?;
+impl BenchPlace {
+    fn place(&self) -> Result<Place, End> {
+        Place::of(&self.device, &self.precision).map_err(End::request)
+    }
+}
+
+fn step(args: &BenchStep, started: Instant) -> Result<(), End> {
+    let bench = StepBench {
+        model: args.model.into(),
+        preset: args.preset.into(),
+        batch: usize::from(args.batch.get()),
+        steps: args.steps.get(),
+        started,
+    };
+    let time = bench::step(bench, args.place.place()?, args.threads.map(usize::from)).map_err(End::train)?;
     if args.json {
         return print_json(&time);
     }
     print(&format!(
-        "{} on {} ({}), {} parameters, batch {}: {:.2} ms a step, {:.0} tokens/s, loss {:.4}\n",
+        "{} on {} ({}), {} parameters, batch {}: {:.2} ms a step, {:.0} tokens/s, loss {:.4}, the first after {:.1} s\n",
         time.model,
         time.device,
         time.precision,
@@ -38,13 +46,14 @@ fn step(args: &BenchStep) -> Result<(), End> {
         time.batch,
         time.ms,
         time.tokens_per_s,
-        time.loss
+        time.loss,
+        time.first_step_s
     ))
 }
 
 fn update(args: &BenchUpdate) -> Result<(), End> {
     let threads = args.threads.map(usize::from);
-    let time = bench::update(args.steps.get(), threads).map_err(|error| End::System(error.into()))?;
+    let time = bench::update(args.steps.get(), args.place.place()?, threads).map_err(End::train)?;
     if args.json {
         return print_json(&time);
     }

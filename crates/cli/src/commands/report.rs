@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use untuned_lab::compare;
 use untuned_lab::live;
+use untuned_lab::networks;
 use untuned_lab::report::{ReportError, Results};
 use untuned_lab::runs;
 
@@ -25,15 +26,33 @@ pub fn run(args: &Report) -> Result<(), End> {
     let make = |folders: &[PathBuf], page: &Path| {
         let results = Results::read(folders).map_err(End::results)?;
         output::check_parent(page, "--out")?;
+        if let Some(path) = &args.record {
+            record(&results, path)?;
+        }
         write(&results, page)?;
         output::print(&format!("{}\n", page.display()))
     };
     match &args.out {
+        None if args.record.is_some() && args.folders.len() > 1 => Err(End::Request(anyhow!(
+            "--record with several folders: name the page of all of them with --out"
+        ))),
         Some(page) => make(&args.folders, page),
         None => {
             args.folders.iter().try_for_each(|folder| make(std::slice::from_ref(folder), &folder.join(PAGE)))
         }
     }
+}
+
+/// Writes the verdicts that the program shows beside those of smaller runs.
+fn record(results: &Results, path: &Path) -> Result<(), End> {
+    let bytes = networks::record(&results.networks).ok_or_else(|| {
+        End::Request(anyhow!(
+            "--record keeps verdicts on runs of the scales `{}`, with Inexact Polyak beside another method; here are none",
+            networks::FULL_SCALES.join("` and `")
+        ))
+    })?;
+    output::check_parent(path, "--record")?;
+    output::write_file(path, &bytes)
 }
 
 /// Writes the page, and the figures and tables beside it.

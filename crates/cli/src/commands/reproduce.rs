@@ -113,10 +113,15 @@ fn make_sweep(args: &Reproduce, out: &Path, name: &str) -> Result<Vec<String>, E
     if shared.data.is_none() && default_data(args).is_none() {
         shared.set.push("data=generated".into());
     }
+    if args.scale == Scale::Quick {
+        // The quick comparison is the same everywhere, and networks this small gain nothing from a GPU; what was typed comes after.
+        shared.set.insert(0, "device=cpu".into());
+    }
     let scale = args.scale.name();
     let typed = Typed {
         data: shared.data.as_deref(),
         device: shared.device.as_deref(),
+        precision: shared.precision.as_deref(),
         set: &shared.set,
         ..Typed::default()
     };
@@ -219,12 +224,12 @@ fn bar(name: &str, parts: u64) -> ProgressBar {
 /// What came out and the table of claims, for a terminal.
 fn summary(results: &Results, page: &Path) -> String {
     let mut text = String::new();
-    if !results.claims.is_empty() {
+    if !results.claims().is_empty() {
         text += &format!(
             "{}\nThe networks (Section 6.2), claim by claim:\n\n",
             compare::summary(&results.comparisons)
         );
-        results.claims.iter().for_each(|claim| tell(&mut text, claim));
+        results.claims().iter().for_each(|claim| tell(&mut text, claim));
         text += "\n";
     }
     if let Some(synthetic) = &results.synthetic {

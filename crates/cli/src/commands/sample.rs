@@ -1,5 +1,6 @@
 //! `untuned sample`.
 
+use untuned_lab::train::Place;
 use untuned_lab::train::sample::{self, Request};
 
 use crate::args::Sample;
@@ -7,10 +8,11 @@ use crate::end::End;
 use crate::output;
 
 pub fn run(args: &Sample) -> Result<(), End> {
-    let Sample { run, prompt, length, temperature, seed, best, threads } = args;
+    let Sample { run, prompt, length, temperature, seed, best, threads, device, precision } = args;
     let (length, temperature, seed, best) = (*length, *temperature, *seed, *best);
     let request = Request { prompt: prompt.clone(), length, temperature, seed, best };
-    let sampled = sample::sample(run, &request, threads.map(usize::from)).map_err(End::train)?;
+    let place = Place::of(device, precision).map_err(End::request)?;
+    let sampled = sample::sample(run, &request, place, threads.map(usize::from)).map_err(End::train)?;
     for note in &sampled.notes {
         output::say(&format!("note: {note}"));
     }

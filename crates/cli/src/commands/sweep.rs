@@ -15,7 +15,7 @@ use untuned_lab::runs;
 use untuned_lab::sweep::{self, Plan, PlanError, State, Trial};
 use untuned_lab::train::config::GENERATED;
 use untuned_lab::train::folder::RUNS;
-use untuned_lab::train::{Config, Options, Outcome, Overrides, Sinks, TrainError};
+use untuned_lab::train::{Config, Options, Outcome, Overrides, Place, Sinks, TrainError};
 
 use super::train::{self, Typed};
 use crate::args::{Shared, Sweep};
@@ -53,6 +53,9 @@ pub fn run(args: &Sweep) -> Result<(), End> {
 /// Adds a command to the file that keeps those which made what is in the folder; `data` is where it is when it was not named.
 pub fn record(out: &Path, mut words: Vec<String>, shared: &Shared, data: Option<String>) -> Result<(), End> {
     words.extend(shared.set.iter().flat_map(|set| ["--set".to_string(), set.clone()]));
+    for (option, word) in [("--device", &shared.device), ("--precision", &shared.precision)] {
+        words.extend(word.iter().flat_map(|word| [option.to_string(), word.clone()]));
+    }
     let data = shared.data.as_ref().map(|data| data.display().to_string()).or(data);
     words.extend(data.into_iter().flat_map(|data| ["--data".to_string(), data]));
     let plain = |word: &str| word.chars().all(|c| c.is_alphanumeric() || "-_./=:,".contains(c));
@@ -93,6 +96,7 @@ fn overrides(args: &Sweep) -> Result<Overrides, End> {
     let typed = Typed {
         data: shared.data.as_deref(),
         device: shared.device.as_deref(),
+        precision: shared.precision.as_deref(),
         set: &shared.set,
         ..Typed::default()
     };
@@ -188,7 +192,8 @@ impl Work<'_> {
     pub fn off(&self, name: &str) -> Result<Vec<String>, End> {
         self.check()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = self.shared.workers.map_or(cores, usize::from);
+        let usual = if self.opens_gpus()? { 1 } else { cores };
+        let workers = self.shared.workers.map_or(usual, usize::from);
         let threads = self.shared.threads.map_or((cores / workers).max(1), usize::from);
         let program = std::env::current_exe().map_err(|e| End::io(e, "cannot find this program".into()))?;
         let command = |index: usize| self.command(&program, index, threads);
@@ -202,13 +207,32 @@ impl Work<'_> {
         Ok(display.failed.into_inner().unwrap_or_default())
     }
 
+    /// Whether trials that have not ended compute on GPUs. Each is opened once here, so that a missing one is said once and its
+    /// kernels are compiled before several processes want them.
+    fn opens_gpus(&self) -> Result<bool, End> {
+        let mut places = Vec::new();
+        for Trial { index, config, .. } in &self.plan.trials {
+            let place = config.place().map_err(End::request)?;
+            let ended = || matches!(sweep::state(&sweep::folder(self.out, *index)), State::Ended(_));
+            if place != Place::Cpu && !places.contains(&place) && !ended() {
+                place.check().map_err(End::train)?;
+                places.push(place);
+            }
+        }
+        Ok(!places.is_empty())
+    }
+
     /// The process of a trial.
     fn command(&self, program: &Path, index: usize, threads: usize) -> Command {
         let shared = self.shared;
         let mut command = Command::new(program);
         command.arg("sweep").arg(self.sweep).arg("--out").arg(self.out).arg("--worker");
         command.args(["--index", &index.to_string(), "--threads", &threads.to_string()]);
-        for (option, value) in [("--scale", self.scale), ("--device", shared.device.as_deref())] {
+        for (option, value) in [
+            ("--scale", self.scale),
+            ("--device", shared.device.as_deref()),
+            ("--precision", shared.precision.as_deref()),
+        ] {
             command.args(value.iter().flat_map(|value| [option, value]));
         }
         if let Some(data) = &shared.data {

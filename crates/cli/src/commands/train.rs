@@ -25,6 +25,7 @@ pub fn run(args: &Train) -> Result<(), End> {
         steps: args.steps,
         seed: args.seed,
         device: args.device.as_deref(),
+        precision: args.precision.as_deref(),
         data: args.data.as_deref(),
         set: &args.set,
     };
@@ -50,6 +51,7 @@ pub struct Typed<'a> {
     pub steps: Option<u64>,
     pub seed: Option<u64>,
     pub device: Option<&'a str>,
+    pub precision: Option<&'a str>,
     pub data: Option<&'a Path>,
     pub set: &'a [String],
 }
@@ -72,6 +74,7 @@ impl Typed<'_> {
             ("steps", self.steps.map(|steps| whole("steps", steps)).transpose()?),
             ("seed", self.seed.map(|seed| whole("seed", seed)).transpose()?),
             ("device", self.device.map(text)),
+            ("precision", self.precision.map(text)),
             ("data", self.data.map(|data| text(&data.to_string_lossy()))),
         ];
         let typed = typed.into_iter().filter_map(|(key, value)| Some((key.to_string(), value?)));
@@ -195,9 +198,9 @@ impl Progress {
 
 impl Watch for Progress {
     fn begins(&mut self, beginning: &Beginning<'_>) {
-        let Beginning { data, parameters, steps, done, threads } = beginning;
+        let Beginning { data, parameters, steps, done, place } = beginning;
         self.say(&format!(
-            "{parameters} parameters, {steps} steps, {threads} threads; {}{}",
+            "{parameters} parameters, {steps} steps, {place}; {}{}",
             data.what,
             data.train_ids.map_or(String::new(), |ids| format!(", {ids} ids to train on"))
         ));

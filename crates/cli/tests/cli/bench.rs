@@ -16,9 +16,20 @@ fn keys(value: &Value) -> BTreeSet<&str> {
 fn a_step_of_every_network() {
     for (model, params, loss) in [("gpt", 804_096, 65f64.ln()), ("lstm", 346_088, 1000f64.ln())] {
         let step = measured(&format!("step --model {model} --preset tiny --batch 2 --steps 1 --threads 1"));
-        let wanted =
-            ["model", "device", "precision", "batch", "params", "ms", "tokens_per_s", "loss", "peak_bytes"];
+        let wanted = [
+            "model",
+            "device",
+            "precision",
+            "batch",
+            "params",
+            "ms",
+            "tokens_per_s",
+            "loss",
+            "peak_bytes",
+            "first_step_s",
+        ];
         assert_eq!(keys(&step), wanted.into());
+        assert_eq!((&step["device"], &step["precision"]), (&"cpu".into(), &"f32".into()));
         assert_eq!((&step["model"], &step["params"]), (&model.into(), &params.into()));
         assert!((step["loss"].as_f64().expect("finite") - loss).abs() < 0.2, "{step}");
     }
@@ -37,9 +48,15 @@ fn a_rule() {
 
 #[test]
 fn wrong_requests() {
-    for arguments in
-        ["step --model gtp", "step --batch 0", "step --steps 0", "step --device cuda:9", "update --steps 0"]
-    {
+    for arguments in [
+        "step --model gtp",
+        "step --batch 0",
+        "step --steps 0",
+        "step --device tpu",
+        "step --precision bf16",
+        "update --device cuda:-1",
+        "update --steps 0",
+    ] {
         let output = untuned(&format!("bench {arguments}"));
         assert_eq!(output.status.code(), Some(2), "{arguments}");
     }

@@ -1,7 +1,9 @@
 //! The program as a user meets it: what it prints, writes and exits with.
 
+mod archive;
 mod bench;
 mod data;
+mod devices;
 mod minimize;
 mod reproduce;
 mod rules;

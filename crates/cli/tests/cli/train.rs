@@ -127,6 +127,7 @@ fn a_run_writes_the_folder_that_is_promised() {
     let meta = read_json(&run.join("meta.json"));
     assert_eq!(meta["data"]["sha256"][0][0], "text.txt");
     assert_eq!((&meta["device"], &meta["steps"]), (&"cpu".into(), &12.into()));
+    assert_eq!((&meta["precision"], meta.get("gpu")), (&"f32".into(), None));
 
     // The folder is taken, unless the run is to go on; then it has ended.
     expect(&train(folder.path(), "--out run"), 2, &["run is not empty", "--resume", "--out"]);
@@ -361,7 +362,10 @@ fn wrong_requests_end_with_2_and_say_what_to_type() {
         ("--rule polyak", &["f_star"]),
         ("--rule gd", &["lr"]),
         ("--scale papr", &["papr", "quick"]),
-        ("--device cuda:0", &["cuda:0", "no CUDA device"]),
+        ("--device tpu", &["device is tpu", "cuda:0"]),
+        ("--device cuda:x", &["device is cuda:x", "the GPU's number"]),
+        ("--device cpu --precision bf16", &["precision is bf16", "give f32"]),
+        ("--precision half", &["precision is half", "bf16"]),
         ("--threads 0", &["--threads"]),
         ("--set epochs=3", &["give steps"]),
         ("--set evaluate_every=epoch", &["evaluate_every is epoch", "give steps"]),

@@ -8,7 +8,7 @@ use untuned::theory::{Line, Probe, Regression};
 use super::{Comparison, Method, Spread};
 use crate::runs::{Horizon, Run, Standing};
 use crate::traces::{Band, Binned, DEFAULT_BINS, Split, TraceError, read_eval, read_trace};
-use crate::train::folder::{EVAL, TRACE};
+use crate::train::folder::{CONFIG, EVAL, TRACE};
 
 /// Points of the local smoothness that are kept of a method.
 const MOST_POINTS: usize = 1 << 14;
@@ -30,6 +30,8 @@ pub struct Curves {
     pub grad_norm: Band,
     /// Where it was measured, ‖g‖ and the local smoothness.
     pub smoothness: Vec<[f64; 2]>,
+    /// From one row of the traces to the next there are so many steps; more than one where they were thinned.
+    pub every: u64,
     /// What could not be read, one sentence each; the run is left out.
     pub problems: Vec<String>,
 }
@@ -81,14 +83,19 @@ impl Curves {
     fn read(method: &Method<'_>) -> Curves {
         let mut runs: Vec<&Run> = method.all_chosen().iter().map(|chosen| chosen.run).collect();
         if !method.is_tuned() {
-            runs.extend(method.runs.iter().filter(|run| run.standing == Standing::Unfinished));
+            // A planned one that has not begun has no curve.
+            let begun = |run: &&&Run| run.folder.join(CONFIG).is_file();
+            let unfinished = method.runs.iter().filter(|run| run.standing == Standing::Unfinished);
+            runs.extend(unfinished.filter(begun));
         }
         // The epochs of different seeds have different numbers of steps: what all of them have is shown.
         let steps = runs.iter().filter_map(|run| run.steps()).min().unwrap_or(0);
-        let mut curves = Curves::default();
+        let every = runs.iter().map(|run| run.trace_every()).max().unwrap_or(1);
+        let mut curves = Curves { every, ..Curves::default() };
+        let bins = bins(steps, every);
         let mut evaluations = Vec::new();
         for run in runs {
-            match Binnings::read(run, steps).and_then(|b| Ok((b, tests(run)?))) {
+            match Binnings::read(run, steps, bins).and_then(|b| Ok((b, tests(run)?))) {
                 Ok((binned, tests)) => {
                     curves.add(binned);
                     evaluations.push(tests);
@@ -129,8 +136,8 @@ impl Curves {
 }
 
 impl Binnings {
-    fn read(run: &Run, steps: u64) -> Result<Binnings, TraceError> {
-        let new = || Binned::new(steps, DEFAULT_BINS);
+    fn read(run: &Run, steps: u64, bins: usize) -> Result<Binnings, TraceError> {
+        let new = || Binned::new(steps, bins);
         let mut binned = Binnings {
             loss: new(),
             step_size: new(),
@@ -151,6 +158,17 @@ impl Binnings {
             }
         })?;
         Ok(binned)
+    }
+}
+
+/// A thinned trace has so many rows in a bin: one batch's loss alone is noisier than the mean of those that were left out.
+const ROWS_OF_A_BIN: u64 = 2;
+
+/// The bins for traces with a row for every so many steps: no bin is without one, so that no line breaks.
+fn bins(steps: u64, every: u64) -> usize {
+    match every {
+        0 | 1 => DEFAULT_BINS,
+        every => ((steps / (every * ROWS_OF_A_BIN)) as usize).clamp(1, DEFAULT_BINS),
     }
 }
 
@@ -189,6 +207,17 @@ fn largest_rise(tests: &[(u64, Option<f64>)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_bin_of_a_thinned_trace_has_rows() {
+        assert_eq!([bins(5000, 1), bins(30, 1)], [DEFAULT_BINS; 2]);
+        for (steps, every) in [(5000, 25), (7500, 38), (1000, 5), (65_536, 328), (401, 3), (10, 9)] {
+            let mut binned = Binned::new(steps, bins(steps, every));
+            (0..steps).step_by(every as usize).for_each(|step| binned.add(step, Some(1.0)));
+            let fewest = binned.bins().iter().map(|bin| bin.count).min();
+            assert!(fewest >= Some(1), "{steps} steps, every {every}: {fewest:?}");
+        }
+    }
 
     #[test]
     fn evaluations_are_laid_side_by_side() {

@@ -82,7 +82,15 @@ fn over_seeds(methods: &Read<'_>) -> String {
     for (method, curves) in methods.iter().filter(|(_, curves)| curves.train.seeds < most) {
         words += &format!(" {}: of {} only.", method.name(), curves.train.seeds);
     }
-    words
+    words + &thinned(methods)
+}
+
+/// “ One in 25 steps was kept of the traces.”
+fn thinned(methods: &Read<'_>) -> String {
+    match methods.iter().map(|(_, curves)| curves.every).max() {
+        Some(every @ 2..) => format!(" One in {every} steps was kept of the traces."),
+        _ => String::new(),
+    }
 }
 
 /// “ Not shown, because they diverged: DoG.”
@@ -321,8 +329,9 @@ fn steps(comparison: &Comparison, horizon: Horizon, methods: &Read<'_>) -> Drawn
     let caption = format!(
         "{}: the step size η, the length of the step η‖g‖, and the gradient's norm ‖g‖, T = {horizon}. Clipping with threshold c keeps \
          η‖g‖ below lr·c while ‖g‖ is above c: where a method's step size falls as the gradient grows and its length stays level, it \
-         clips by itself, at lr·c = that level. AdamW's η multiplies a normalised direction, so that its length is another one.",
-        comparison.title()
+         clips by itself, at lr·c = that level. AdamW's η multiplies a normalised direction, so that its length is another one.{}",
+        comparison.title(),
+        thinned(methods)
     );
     let panels = [
         panel("step size η", |c| &c.step_size),

@@ -48,7 +48,9 @@ pub fn compare(runs: Vec<Run>) -> Vec<Comparison> {
             ("scale".to_string(), run.config.scale.clone()),
             ("data".to_string(), run.config.data.clone()),
         ];
-        let network = |key: &str| ["model", "preset", "batch"].contains(&key) || key.starts_with("shape.");
+        let network = |key: &str| {
+            ["model", "preset", "batch", "device", "precision"].contains(&key) || key.starts_with("shape.")
+        };
         key.extend(run.config.identity().into_iter().filter(|(key, _)| network(key)));
         groups.entry(key).or_default().push(run);
     }

@@ -1,5 +1,6 @@
 //! What the paper says of its networks, each claim with the numbers that decide it.
 
+use super::is_full;
 use crate::claims::{Claim, Decided, Verdict};
 use crate::compare::{AllCurves, Comparison, Fit, Method, Outcome, Spread, parameters};
 use crate::runs::Horizon;
@@ -20,7 +21,7 @@ const CORRELATED: f64 = 0.5;
 
 /// The twelve claims, from the comparisons of the three networks with their curves. Of several of one network the one with the most of the
 /// paper's methods counts, then the one with the most runs.
-pub fn claims(comparisons: &[(&Comparison, &AllCurves)]) -> Vec<Claim> {
+pub fn claims(comparisons: &[(&Comparison, &AllCurves)]) -> Claims {
     let of = |model: Model| {
         let networks = comparisons.iter().filter(|(c, _)| c.model == model);
         let networks = networks.filter_map(|(comparison, curves)| Network::of(comparison, curves));
@@ -53,7 +54,16 @@ pub fn claims(comparisons: &[(&Comparison, &AllCurves)]) -> Vec<Claim> {
         ("Local smoothness correlates with the gradient norm, and L/L₀ is in the thousands.", smoothness),
     ];
     let number = |(i, (claim, decide)): (usize, (&str, Decide))| decide(&facts).claim(i, claim);
-    claims.into_iter().enumerate().map(number).collect()
+    Claims { claims: claims.into_iter().enumerate().map(number).collect(), scale }
+}
+
+/// The claims on networks, and the scale of the runs that decide them.
+#[derive(Debug, Clone, Default)]
+pub struct Claims {
+    /// All twelve; none where no run has to do with them.
+    pub claims: Vec<Claim>,
+    /// The scale; nothing where there is no run.
+    pub scale: Option<String>,
 }
 
 /// A network's comparison at its main horizon.
@@ -360,7 +370,7 @@ fn selected(facts: &Facts<'_>) -> Decided {
             };
             let ours: Vec<String> = method.seeds().iter().map(of_seed).collect();
             words.push(format!("{} on {}: {}", method.name(), network.name(), parameters(method)));
-            let at_paper = network.comparison.scale == "paper";
+            let at_paper = is_full(&network.comparison.scale);
             let seed_by_seed =
                 ours.iter().zip(paper.split(" / ")).map(|(ours, paper)| Answer::of(ours == paper));
             if at_paper {
@@ -545,7 +555,7 @@ mod tests {
 
     #[test]
     fn without_runs_nothing_is_decided() {
-        let all = claims(&[]);
+        let all = claims(&[]).claims;
         assert_eq!(all.len(), 12);
         assert!(all.iter().all(|claim| claim.verdict == Verdict::NotDecided), "{all:?}");
     }

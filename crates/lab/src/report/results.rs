@@ -9,7 +9,7 @@ use super::{Page, html, networks, synthetic as synthetic_sections};
 use crate::claims::Claim;
 use crate::compare::{self, AllCurves, Comparison, Drawn, compare};
 use crate::figure::{self, Figure, FigureError};
-use crate::networks::claims;
+use crate::networks::{Claims, claims, with_recorded};
 use crate::runs::{self, Run};
 use crate::synthetic::{self, Synthetic};
 use crate::train::Config;
@@ -63,7 +63,7 @@ pub struct Results {
     /// The runs, by experiment.
     pub comparisons: Vec<Comparison>,
     /// The twelve claims on networks; none where no run has to do with them.
-    pub claims: Vec<Claim>,
+    pub networks: Claims,
     /// The figures of each comparison.
     figures: Vec<Vec<Drawn>>,
     /// The commands that made them, where they are known.
@@ -111,15 +111,21 @@ impl Results {
             let methods = c.main_horizon().map_or(Vec::new(), |horizon| c.methods(horizon));
             methods.len() > 1 && methods.iter().any(|method| method.key == "inexact-polyak")
         });
-        let claims = if compared { claims(&both().collect::<Vec<_>>()) } else { Vec::new() };
-        Ok(Results { synthetic: found, comparisons, claims, figures, commands, problems })
+        let networks =
+            if compared { with_recorded(claims(&both().collect::<Vec<_>>())) } else { Claims::default() };
+        Ok(Results { synthetic: found, comparisons, networks, figures, commands, problems })
+    }
+
+    /// The claims on networks.
+    pub fn claims(&self) -> &[Claim] {
+        &self.networks.claims
     }
 
     /// The page.
     pub fn page(&self) -> Page {
         let mut lead = String::from("<p>What the paper claims, measured again.");
         for (what, claims) in [
-            ("networks", &self.claims[..]),
+            ("networks", self.claims()),
             ("synthetic experiment", self.synthetic.as_ref().map_or(&[], |s| &s.claims)),
         ] {
             if !claims.is_empty() {
@@ -144,13 +150,13 @@ impl Results {
         }
         lead += "</p>";
         let mut sections = Vec::new();
-        if !self.claims.is_empty() {
-            sections.push(networks::claims(&self.claims));
+        if !self.claims().is_empty() {
+            sections.push(networks::claims(self.claims()));
         }
         for (at, (comparison, figures)) in self.comparisons.iter().zip(&self.figures).enumerate() {
             sections.push(networks::section(comparison, figures, &format!("experiment-{at}")));
         }
-        if !self.claims.is_empty() {
+        if !self.claims().is_empty() {
             sections.push(networks::notes());
         }
         if let Some(results) = &self.synthetic {
@@ -179,7 +185,7 @@ impl Results {
 
     /// All claims, those on networks first.
     pub fn all_claims(&self) -> impl Iterator<Item = &Claim> {
-        self.claims.iter().chain(self.synthetic.iter().flat_map(|results| &results.claims))
+        self.claims().iter().chain(self.synthetic.iter().flat_map(|results| &results.claims))
     }
 }
 

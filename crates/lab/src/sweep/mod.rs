@@ -7,6 +7,7 @@ mod plan;
 mod trial;
 mod workers;
 
+pub(crate) use plan::plan_file;
 pub use plan::{Plan, PlanError, Trial, planned};
 pub use trial::{Failure, State, Tail, folder, recorded, run_trial, state, tail};
 pub use workers::{BUSY, Progress, work};

@@ -27,9 +27,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::{PLAN, TRIALS};
+use super::{PLAN, TRIALS, trial};
 use crate::train::config::{self, ConfigError, known_key};
-use crate::train::folder::{pretty, write_synced};
+use crate::train::folder::{is_archived, pretty, write_synced};
 use crate::train::{Config, Overrides, TrainError};
 
 const KEYS: &[&str] = &["experiment", "seeds", "steps", "set", "method"];
@@ -234,6 +234,14 @@ impl Plan {
             return Err(TrainError::Request(format!("{path} is a file; name a folder with --out")).into());
         }
         fs::create_dir_all(folder).map_err(TrainError::io("make the folder", folder))?;
+        if let Some(trial) = self.trials.iter().find(|t| is_archived(&trial::folder(folder, t.index))) {
+            let (path, index) = (folder.display(), trial.index);
+            return Err(TrainError::Request(format!(
+                "{path} is an archive: of trial {index} only a thinned trace is left, and no trial can be made beside it; name a new \
+                 folder with --out"
+            ))
+            .into());
+        }
         let path = folder.join(PLAN);
         if !path.is_file() {
             check_is_empty(folder)?;
@@ -245,8 +253,8 @@ impl Plan {
     /// Writes `plan.json` aside, and lets it take its place: that of a shorter one, or where there is none. Another process may have
     /// been quicker.
     fn write(&self, folder: &Path, replace: bool) -> Result<(), PlanError> {
-        let line = |trial: &Trial| Line { index: trial.index, config: trial.config.clone() };
-        let bytes = pretty(&self.trials.iter().map(line).collect::<Vec<_>>());
+        let trials: Vec<_> = self.trials.iter().map(|t| (t.index, t.config.clone())).collect();
+        let bytes = plan_file(&trials);
         let (path, aside) = (folder.join(PLAN), folder.join(format!("{ASIDE}{}", std::process::id())));
         write_synced(&aside, &bytes)?;
         let done = match replace {
@@ -319,6 +327,12 @@ impl Line {
         let in_keys = keys.into_iter().find_map(|k| differs(k, there.get(k), here.get(k)));
         in_keys.or_else(|| differs("data", Some(&self.config.data), Some(&trial.config.data)))
     }
+}
+
+/// `plan.json` of some trials.
+pub(crate) fn plan_file(trials: &[(usize, Config)]) -> Vec<u8> {
+    let line = |(index, config): &(usize, Config)| Line { index: *index, config: config.clone() };
+    pretty(&trials.iter().map(line).collect::<Vec<_>>())
 }
 
 /// The trials that the sweep in a folder is to make; nothing where it is no sweep's, or its plan cannot be read.

@@ -1,4 +1,5 @@
-//! The lines that a training run writes, `trace.jsonl` and `eval.jsonl`, read back one by one in bounded memory.
+//! The lines that a training run writes, `trace.jsonl` and `eval.jsonl`, read back one by one in bounded memory. Where such a file is
+//! missing, its compressed form in an archive is read: the same name with `.gz`.
 
 mod binned;
 
@@ -6,6 +7,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
+use flate2::read::GzDecoder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -131,14 +133,28 @@ pub fn read_eval(path: &Path) -> Result<Vec<EvalRow>, TraceError> {
     Ok(rows)
 }
 
+/// Where the compressed form of a file of lines is.
+pub fn compressed(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".gz");
+    name.into()
+}
+
 /// Calls `line` with every line that has its end.
 fn each_line(path: &Path, mut line: impl FnMut(&[u8]) -> Result<(), String>) -> Result<Read, TraceError> {
+    let archived = Some(compressed(path)).filter(|archived| !path.exists() && archived.exists());
+    let path = archived.as_deref().unwrap_or(path);
     let io = |source| TraceError::Io { path: path.into(), source };
     // A pipe would be waited for without end.
     if !std::fs::metadata(path).map_err(io)?.is_file() {
         return Err(TraceError::NotAFile { path: path.into() });
     }
-    let mut file = BufReader::with_capacity(BUFFER, File::open(path).map_err(io)?);
+    let file = File::open(path).map_err(io)?;
+    let file: Box<dyn io::Read> = match archived.is_some() {
+        true => Box::new(GzDecoder::new(file)),
+        false => Box::new(file),
+    };
+    let mut file = BufReader::with_capacity(BUFFER, file);
     let mut text = Vec::new();
     let mut rows = 0;
     loop {
@@ -310,6 +326,34 @@ mod tests {
             let (_, read) = trace(format!("{}{end}", " ".repeat(LONGEST_LINE + 1)).as_bytes());
             assert!(read.unwrap_err().to_string().contains("line 1: it is longer than 65536 bytes"));
         }
+    }
+
+    #[test]
+    fn the_compressed_form_is_read_where_the_file_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.jsonl");
+        let mut bytes = Vec::new();
+        let mut encoder = flate2::write::GzEncoder::new(&mut bytes, flate2::Compression::best());
+        io::Write::write_all(&mut encoder, THREE.as_bytes()).unwrap();
+        encoder.finish().unwrap();
+        let read = |bytes: &[u8]| {
+            fs::write(compressed(&path), bytes).unwrap();
+            let mut rows = Vec::new();
+            read_trace(&path, |row| rows.push(row)).map(|read| (rows, read.unfinished))
+        };
+        assert_eq!(read(&bytes).unwrap(), (three().to_vec(), false));
+        // Cut or changed anywhere it is an error that names the file: its checksum covers every byte.
+        for cut in 0..bytes.len() {
+            let message = read(&bytes[..cut]).unwrap_err().to_string();
+            assert!(message.contains("trace.jsonl.gz"), "{message}");
+        }
+        for at in 10..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x20;
+            assert!(read(&damaged).is_err(), "byte {at}");
+        }
+        fs::write(&path, "{\"step\":5}\n").unwrap();
+        assert_eq!(read(&bytes).unwrap().0, [row(5, None)], "the file itself counts first");
     }
 
     #[test]

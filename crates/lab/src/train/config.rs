@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use untuned::optimizers::OptimizerSpec;
 
+use super::place::{AUTO, Place};
+
 /// The scale that is taken when none is named.
 const DEFAULT_SCALE: &str = "quick";
 /// The word that stands for the generated corpus.
@@ -33,6 +35,7 @@ const KEYS: &[&str] = &[
     "batch",
     "data",
     "device",
+    "precision",
     "evaluate_every",
     "evaluate_tokens",
     "checkpoint_every",
@@ -292,6 +295,9 @@ pub struct Config {
     pub data: String,
     /// Where to compute.
     pub device: String,
+    /// What to compute in.
+    #[serde(default = "auto")]
+    pub precision: String,
     /// When the weights are evaluated, beside the first and the last.
     pub evaluate_every: Interval,
     /// At most so many ids of each split are evaluated.
@@ -319,6 +325,10 @@ pub struct Config {
     /// What surrounds the rule.
     #[serde(default)]
     pub optimizer: Optimizer,
+}
+
+fn auto() -> String {
+    AUTO.into()
 }
 
 /// What was typed beside the experiment's file.
@@ -396,10 +406,7 @@ impl Config {
         }
         let beside = if overrides.values.is_empty() { "" } else { " with the options beside it" };
         let mut config = from_table(resolved, &format!("{origin}{beside}"))?;
-        config.check()?;
-        if config.device == "auto" {
-            config.device = "cpu".into();
-        }
+        config.settle()?;
         config.data = absolute(&config.data);
         Ok(config)
     }
@@ -413,9 +420,25 @@ impl Config {
         let bytes = read_file(path)?;
         let table = parse(&String::from_utf8_lossy(&bytes), &origin)?;
         check_keys(&table, &origin)?;
-        let config = from_table(table, &origin)?;
-        config.check()?;
+        let mut config = from_table(table, &origin)?;
+        config.settle()?;
         Ok(config)
+    }
+
+    /// Checks every value and decides what was left to the program.
+    fn settle(&mut self) -> Result<(), ConfigError> {
+        self.check()?;
+        let place = self.place()?;
+        (self.device, self.precision) = (place.device(), place.precision().into());
+        Ok(())
+    }
+
+    /// Where to compute, and in what.
+    ///
+    /// # Errors
+    /// When there is no such place.
+    pub fn place(&self) -> Result<Place, ConfigError> {
+        Place::of(&self.device, &self.precision)
     }
 
     /// The configuration as TOML.
@@ -424,11 +447,17 @@ impl Config {
         toml::to_string(self).unwrap_or_default()
     }
 
-    /// What decides over a run's numbers, beside its data: every key with its value, but for names and places.
+    /// What decides over a run's numbers, beside its data: every key with its value, but for names and places. Of the device the
+    /// kind counts: a GPU's number is a place.
     pub fn identity(&self) -> BTreeMap<String, String> {
         let mut keys = flat(self);
-        for key in ["name", "scale", "data", "device", "method"] {
+        for key in ["name", "scale", "data", "method"] {
             keys.remove(key);
+        }
+        if let Ok(place) = self.place() {
+            for (key, word) in [("device", place.kind()), ("precision", place.precision())] {
+                keys.insert(key.into(), Value::String(word.into()));
+            }
         }
         keys.into_iter().map(|(key, value)| (key, value.to_string())).collect()
     }
@@ -547,13 +576,7 @@ impl Config {
         if self.name.is_empty() || self.name.contains(['/', '\\', '\0']) {
             return wrong("name", &format!("{:?}", self.name), "give a name that can be part of a folder's");
         }
-        match self.device.as_str() {
-            "cpu" | "auto" => Ok(()),
-            cuda if cuda == "cuda" || cuda.starts_with("cuda:") => {
-                wrong("device", &cuda, "this build has no CUDA device; give cpu or auto")
-            }
-            other => wrong("device", &other, "give cpu or auto"),
-        }
+        Ok(())
     }
 }
 
@@ -590,7 +613,8 @@ fn defaults(name: &str) -> Table {
         ("rule", text("inexact-polyak")),
         ("seed", Value::Integer(1)),
         ("batch", Value::Integer(8)),
-        ("device", text("auto")),
+        ("device", text(AUTO)),
+        ("precision", text(AUTO)),
         ("evaluate_every", Value::Integer(100)),
         ("checkpoint_every", Value::Integer(500)),
         ("max_refusals", Value::Integer(10)),
@@ -765,7 +789,7 @@ mod tests {
 
     #[test]
     fn layers_override_each_other() {
-        let quick = resolve(TEXT, None, &[]).unwrap();
+        let quick = resolve(TEXT, None, &["device=cpu"]).unwrap();
         assert_eq!((quick.steps, quick.batch, &quick.scale[..]), (Some(10), 4, "quick"));
         assert_eq!(quick.shape["width"], Value::Integer(32));
         assert_eq!(
@@ -812,8 +836,10 @@ mod tests {
             (TEXT, None, &["method="], &["method is \"\"", "1 to 60"]),
             (TEXT, None, &["method=a\tb"], &["method is \"a\\tb\"", "control"]),
             (TEXT, None, &[&format!("method={}", "é".repeat(61))], &["1 to 60"]),
-            (TEXT, None, &["device=cuda:0"], &["cuda:0", "no CUDA device"]),
+            (TEXT, None, &["device=cuda:x"], &["cuda:x", "the GPU's number"]),
             (TEXT, None, &["device=tpu"], &["tpu", "give cpu"]),
+            (TEXT, None, &["device=cpu", "precision=bf16"], &["precision is bf16", "give f32"]),
+            (TEXT, None, &["precision=half"], &["precision is half", "bf16"]),
             (TEXT, None, &["rule=polyac"], &["polyac", "polyak"]),
             (TEXT, None, &["rule=adamv"], &["adamv", "did you mean `adamw`?"]),
             (TEXT, None, &["optimizer.clip=1"], &["optimizer.clip is 1", "clipped-gd:lr=0.1,threshold=1"]),
@@ -850,6 +876,21 @@ mod tests {
         assert_eq!(named.identity(), plain.identity());
         let other = resolve(TEXT, None, &["give_up_after=1", "smoothness_every=1"]).unwrap();
         assert_eq!(other.identity().len(), plain.identity().len() + 2);
+    }
+
+    #[test]
+    fn the_device_and_its_precision_are_part_of_the_identity_and_its_number_is_not() {
+        let identity = |set: &[&str]| resolve(TEXT, None, set).unwrap().identity();
+        let (cpu, first) = (identity(&["device=cpu"]), identity(&["device=cuda"]));
+        assert_eq!((&cpu["device"][..], &cpu["precision"][..]), ("\"cpu\"", "\"f32\""));
+        assert_eq!((&first["device"][..], &first["precision"][..]), ("\"cuda\"", "\"bf16\""));
+        assert_eq!(identity(&["device=cuda:1", "precision=bf16"]), first);
+        assert_ne!(identity(&["device=cuda:0", "precision=f32"]), first);
+        // A copy from before there was a precision.
+        let text = resolve(TEXT, None, &["device=cpu"]).unwrap().to_toml();
+        assert!(text.contains("precision = \"f32\"\n"), "{text}");
+        let old: Config = toml::from_str(&text.replace("precision = \"f32\"\n", "")).unwrap();
+        assert_eq!(old.identity(), cpu);
     }
 
     #[test]

@@ -57,6 +57,22 @@ pub enum TrainError {
     /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A batch that the device has no memory for, and one that it has memory for.
+    #[error(
+        "{device}: {needed} bytes are needed, {free}; batch = {batch} does not fit, batch = {fits} fits: give --set batch={fits}"
+    )]
+    Batch {
+        /// The device.
+        device: String,
+        /// The bytes that it had no room for.
+        needed: u64,
+        /// What is known of the free ones.
+        free: String,
+        /// What was asked for.
+        batch: usize,
+        /// What was tried and had room.
+        fits: usize,
+    },
     /// Files of the run.
     #[error("cannot {what} {path}: {source}", path = path.display())]
     Io {
@@ -81,7 +97,7 @@ impl TrainError {
             AlreadyExists, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied,
         };
         match self {
-            TrainError::Device(_) => false,
+            TrainError::Device(_) | TrainError::Batch { .. } => false,
             TrainError::Io { source, .. } | TrainError::Trace(TraceError::Io { source, .. }) => matches!(
                 source.kind(),
                 NotFound | PermissionDenied | IsADirectory | NotADirectory | AlreadyExists | InvalidInput

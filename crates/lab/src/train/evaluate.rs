@@ -20,14 +20,19 @@ pub(super) fn evaluate<D: Device>(
     let carry = network.carry(device)?;
     network.set_carry(device, &[]);
     let (mut sum, mut targets, mut n) = (0.0, 0, 0);
-    while split.fill(n, filled)? {
+    let (mut next, mut more) = (Filled::default(), split.fill(0, filled)?);
+    while more {
         let feed = filled.feed();
-        network.loss(device, feed, x, scalars);
+        device.together(|| network.loss(device, feed, x, scalars));
+        // Made while the device works.
+        n += 1;
+        let filled_next = split.fill(n, &mut next);
         let mut values = [0.0; SCALARS];
         device.read(scalars, &mut values)?;
         sum += loss_of(&values).plain * feed.targets.len() as f64;
         targets += feed.targets.len();
-        n += 1;
+        more = filled_next?;
+        std::mem::swap(filled, &mut next);
     }
     network.set_carry(device, &carry);
     let mean = sum / targets as f64;

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::config::{Config, ConfigError, Overrides};
 use super::error::TrainError;
+use crate::traces::compressed;
 
 /// The resolved configuration.
 pub const CONFIG: &str = "config.toml";
@@ -60,12 +61,13 @@ pub fn open(
             "{path} is not empty; add --resume to go on with the run in it, or name a new folder with --out"
         )));
     }
+    check_can_go_on(&folder)?;
     let saved = folder.join(CONFIG);
     if !saved.is_file() {
         check_is_ours(&folder)?;
         return Ok(Opened { config, folder, resume, notes: Vec::new() });
     }
-    let saved = Config::read_resolved(&saved)?;
+    let mut saved = Config::read_resolved(&saved)?;
     // Without --scale the run's own is meant.
     let same_scale = Overrides { scale: Some(saved.scale.clone()), ..overrides.clone() };
     let config = if overrides.scale.is_some() {
@@ -75,6 +77,9 @@ pub fn open(
     };
     let typed = overrides.values.iter().map(|(key, _)| key.as_str());
     let typed: Vec<&str> = typed.chain(["model"]).chain(overrides.scale.as_ref().map(|_| "scale")).collect();
+    if typed.contains(&"device") {
+        move_to(&mut saved, &config);
+    }
     config.check_against(&saved, &typed, &folder)?;
     let notes = config.differences(&saved).into_iter().map(|(key, now, saved)| {
         format!("{key} would now be {now}; the run goes on with {saved}, as it began")
@@ -87,9 +92,11 @@ pub fn open(
 /// # Errors
 /// When the folder is used by something else, or the run in it is another one.
 pub fn open_resolved(config: Config, folder: &Path) -> Result<Opened, TrainError> {
+    check_can_go_on(folder)?;
     let path = folder.join(CONFIG);
     if path.is_file() {
-        let saved = Config::read_resolved(&path)?;
+        let mut saved = Config::read_resolved(&path)?;
+        move_to(&mut saved, &config);
         if let Some((key, given, saved)) = config.differences(&saved).into_iter().next() {
             return Err(ConfigError::Contradiction { key, saved, given, folder: folder.into() }.into());
         }
@@ -97,6 +104,15 @@ pub fn open_resolved(config: Config, folder: &Path) -> Result<Opened, TrainError
         check_is_ours(folder)?;
     }
     Ok(Opened { config, folder: folder.into(), resume: true, notes: Vec::new() })
+}
+
+/// A GPU's number is a place: a run goes on on any of them.
+fn move_to(saved: &mut Config, asked: &Config) {
+    if let (Ok(from), Ok(to)) = (saved.place(), asked.place())
+        && from.kind() == to.kind()
+    {
+        saved.device = asked.device.clone();
+    }
 }
 
 /// `untuned-runs/NAME-SCALE-RULE-sSEED`.
@@ -123,6 +139,22 @@ fn check_is_ours(folder: &Path) -> Result<(), TrainError> {
         }
     }
     Ok(())
+}
+
+/// Whether the folder is what `untuned archive` keeps of a run.
+pub fn is_archived(folder: &Path) -> bool {
+    compressed(&folder.join(TRACE)).is_file()
+}
+
+/// An archive has neither weights nor the whole trace: a run that had not ended is lost to it.
+fn check_can_go_on(folder: &Path) -> Result<(), TrainError> {
+    if !is_archived(folder) || folder.join(SUMMARY).exists() {
+        return Ok(());
+    }
+    let path = folder.display();
+    Err(TrainError::Request(format!(
+        "{path} is the archive of a run that had not ended, without its weights: it cannot go on; name a new folder with --out to begin anew"
+    )))
 }
 
 /// Where a file is written before it takes its place.
@@ -245,6 +277,30 @@ impl Write for Counted<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_goes_on_on_any_gpu_and_on_no_other_kind_of_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let (run, file) = (folder.path().join("run"), folder.path().join("x.toml"));
+        fs::create_dir(&run).unwrap();
+        fs::write(&file, "model = \"gpt\"\nsteps = 1\ndevice = \"cuda:1\"").unwrap();
+        let overrides = |device: Option<&str>| {
+            let mut overrides = Overrides::default();
+            if let Some(device) = device {
+                overrides.set(&format!("device={device}")).unwrap();
+            }
+            overrides
+        };
+        let config = |device| Config::read(&file, &overrides(Some(device))).unwrap();
+        fs::write(run.join(CONFIG), config("cuda:0").to_toml()).unwrap();
+        let device =
+            |typed| open(&file, &overrides(typed), Some(&run), true).map(|opened| opened.config.device);
+        assert_eq!(device(None).unwrap(), "cuda:0", "where it began");
+        assert_eq!(device(Some("cuda:2")).unwrap(), "cuda:2");
+        assert!(device(Some("cpu")).unwrap_err().to_string().contains("device is \"cuda:0\""));
+        assert_eq!(open_resolved(config("cuda:2"), &run).unwrap().config.device, "cuda:2");
+        assert!(open_resolved(config("cpu"), &run).unwrap_err().to_string().contains("device is \"cuda:0\""));
+    }
 
     #[test]
     fn a_run_that_was_killed_before_its_configuration_can_begin_again() {

@@ -1,14 +1,16 @@
 //! Training a network: from an experiment's file to a run's folder that can be stopped and resumed at any moment.
 //!
-//! The way through: [`Config`] (what to do) → [`data`] (batches) → [`shape`] (the network) → [`run`] (the loop) → [`folder`],
-//! [`sinks`] and [`checkpoint`] (what is kept). [`sample`] reads a run's folder and writes text.
+//! The way through: [`Config`] (what to do) → [`place`] (the device) → [`data`] (batches) → [`shape`] (the network) → [`run`] (the
+//! loop) → [`folder`], [`sinks`] and [`checkpoint`] (what is kept). [`sample`] reads a run's folder and writes text.
 
 pub mod checkpoint;
 pub mod config;
 pub mod data;
 mod error;
 mod evaluate;
+mod fit;
 pub mod folder;
+pub mod place;
 mod points;
 mod probe;
 mod record;
@@ -22,6 +24,7 @@ mod summary;
 
 pub use config::{Config, Model, Overrides, Preset};
 pub use error::TrainError;
+pub use place::Place;
 pub use run::{Ended, Options, Outcome, Watch, train};
 pub use shape::Shape;
 pub use sinks::Sinks;

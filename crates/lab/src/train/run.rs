@@ -6,16 +6,17 @@ use std::time::Instant;
 
 use serde::Serialize;
 use untuned::{Needs, Observation, Setting, Step};
-use untuned_net::cpu::Cpu;
 use untuned_net::device::Device;
 use untuned_net::models::{Network, Noise, SCALARS, loss_of};
 
 use super::checkpoint::{self, Checkpoint, Evaluation, Expected, Extra, State};
 use super::config::{Config, Interval, KeepBest};
-use super::data::{Data, Description, Filled};
+use super::data::{Ahead, Data, Description, Filled};
 use super::error::TrainError;
 use super::evaluate::evaluate;
+use super::fit;
 use super::folder::{CHECKPOINT, CONFIG, META, Opened, SUMMARY, TRACE, pretty, write_whole};
+use super::place::{OpenedPlace, Work};
 use super::points::Points;
 use super::probe::Probe;
 use super::record::Record;
@@ -62,8 +63,8 @@ pub struct Beginning<'a> {
     pub steps: u64,
     /// The steps that an earlier part of the run made.
     pub done: u64,
-    /// The threads that work.
-    pub threads: usize,
+    /// What computes, in words.
+    pub place: String,
 }
 
 /// A step.
@@ -123,6 +124,10 @@ pub struct Ended {
 struct Meta<'a> {
     version: &'static str,
     device: String,
+    /// What the GPU's maker calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu: Option<&'a str>,
+    precision: &'static str,
     threads: usize,
     model: &'static str,
     shape: std::collections::BTreeMap<String, serde_json::Value>,
@@ -153,9 +158,10 @@ pub fn train(opened: &Opened, options: &Options, watch: &mut dyn Watch) -> Resul
         options.sinks.open(&opened.folder, ended.summary.as_ref().map_or(0.0, |summary| summary.seconds))?;
         return Ok(ended);
     }
-    // `Config` knows no device but the processor.
-    let cpu = Cpu::<f32>::new(options.threads)?;
-    cpu.inside(|| train_on(&cpu, cpu.threads(), opened, options.sinks, watch))
+    let place = opened.config.place()?;
+    Shape::of(&opened.config)?.check_on(place, opened.config.batch)?;
+    let training = Training { opened, sinks: options.sinks, watch };
+    place.run(options.threads, training).map_err(|error| fit::with_batch_that_fits(error, &opened.config))
 }
 
 fn already_ended(opened: &Opened) -> Result<Option<Ended>, TrainError> {
@@ -170,60 +176,73 @@ fn already_ended(opened: &Opened) -> Result<Option<Ended>, TrainError> {
     Ok(Some(Ended { outcome: Outcome::Already, summary: Some(summary), refusals: 0, best_loss: None }))
 }
 
-fn train_on<D>(
-    device: &D,
-    threads: usize,
-    opened: &Opened,
+struct Training<'a> {
+    opened: &'a Opened,
     sinks: Sinks,
-    watch: &mut dyn Watch,
-) -> Result<Ended, TrainError>
-where
-    D: Device + 'static,
-    D::Buffer: Send,
-    D::Ids: Send,
-{
-    let config = &opened.config;
-    let shape = Shape::of(config)?;
-    let data = Data::open(config, &shape)?;
-    let shape = shape.fitted(data.ids, data.longest_target);
-    let setting = Setting { steps: data.steps, f_star: data.description.best_loss };
-    let rule = config.rule.build(&setting)?;
-    let network = shape.network(device, config.batch, data.longest)?;
-    let parameters = network.layout().parameters();
+    watch: &'a mut dyn Watch,
+}
 
-    let folder = &opened.folder;
-    fs::create_dir_all(folder).map_err(TrainError::io("make the folder", folder))?;
-    let mut record = Record::open(folder)?;
-    let state =
-        State::new(config.model.name(), shape.entries(), rule, data.description.clone(), config.identity());
-    let found = find_checkpoint(folder, &state, network.as_ref(), &record, watch)?;
-    let kept = found.as_ref().map_or(&state, |found| &found.state);
-    let (done, seconds) = (kept.step, kept.seconds);
-    record.cut(kept.trace_bytes, kept.eval_bytes)?;
-    if found.is_none() {
-        let meta = Meta {
-            version: env!("CARGO_PKG_VERSION"),
-            device: device.name(),
-            threads,
-            model: config.model.name(),
-            shape: shape.entries(),
-            parameters,
-            steps: data.steps,
-            data: &data.description,
-            started_unix_seconds: std::time::SystemTime::now()
-                .duration_since(std::time::UNIX_EPOCH)
-                .map_or(0, |since| since.as_secs()),
-        };
-        write_whole(folder, CONFIG, config.to_toml().as_bytes())?;
-        write_whole(folder, META, &pretty(&meta))?;
+impl Work for Training<'_> {
+    type Output = Ended;
+
+    fn on<D>(self, device: &D, place: &OpenedPlace<'_>) -> Result<Ended, TrainError>
+    where
+        D: Device + 'static,
+        D::Buffer: Send,
+        D::Ids: Send,
+    {
+        let Training { opened, sinks, watch } = self;
+        let config = &opened.config;
+        let shape = Shape::of(config)?;
+        let data = Data::open(config, &shape)?;
+        let shape = shape.fitted(data.ids, data.longest_target);
+        let setting = Setting { steps: data.steps, f_star: data.description.best_loss };
+        let rule = config.rule.build(&setting)?;
+        let network = shape.network(device, config.batch, data.longest)?;
+        let parameters = network.layout().parameters();
+
+        let folder = &opened.folder;
+        fs::create_dir_all(folder).map_err(TrainError::io("make the folder", folder))?;
+        let mut record = Record::open(folder)?;
+        let state = State::new(
+            config.model.name(),
+            shape.entries(),
+            rule,
+            data.description.clone(),
+            config.identity(),
+        );
+        let found = find_checkpoint(folder, &state, network.as_ref(), &record, watch)?;
+        let kept = found.as_ref().map_or(&state, |found| &found.state);
+        let (done, seconds) = (kept.step, kept.seconds);
+        record.cut(kept.trace_bytes, kept.eval_bytes)?;
+        if found.is_none() {
+            let meta = Meta {
+                version: env!("CARGO_PKG_VERSION"),
+                device: device.name(),
+                gpu: place.model(),
+                precision: place.place.precision(),
+                threads: place.threads,
+                model: config.model.name(),
+                shape: shape.entries(),
+                parameters,
+                steps: data.steps,
+                data: &data.description,
+                started_unix_seconds: std::time::SystemTime::now()
+                    .duration_since(std::time::UNIX_EPOCH)
+                    .map_or(0, |since| since.as_secs()),
+            };
+            write_whole(folder, CONFIG, config.to_toml().as_bytes())?;
+            write_whole(folder, META, &pretty(&meta))?;
+        }
+        record.add(sinks, seconds)?;
+        let (description, steps, place) = (&data.description, data.steps, place.words());
+        watch.begins(&Beginning { data: description, parameters, steps, done, place });
+        let mut trainer = Trainer::new(device, config, data, network, state, folder, record)?;
+        if let Some(found) = found {
+            trainer.restore(found)?;
+        }
+        trainer.run(watch)
     }
-    record.add(sinks, seconds)?;
-    watch.begins(&Beginning { data: &data.description, parameters, steps: data.steps, done, threads });
-    let mut trainer = Trainer::new(device, config, data, network, state, folder, record)?;
-    if let Some(found) = found {
-        trainer.restore(found)?;
-    }
-    trainer.run(watch)
 }
 
 /// The newest checkpoint of the run that can be used, if it has any; those after it are removed.
@@ -265,6 +284,8 @@ struct Trainer<'a, D: Device> {
     scalars: D::Scalars,
     values: [f64; READ],
     filled: Filled,
+    /// The batch of the next step, which is made while the device works.
+    ahead: Ahead,
     /// What a checkpoint holds beside the arrays; its `rule` is the one that steps.
     state: State,
     refused_in_row: u32,
@@ -307,6 +328,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             scalars,
             values,
             filled: Filled::default(),
+            ahead: Ahead::default(),
             state,
             refused_in_row: 0,
             best_validation: None,
@@ -378,7 +400,7 @@ impl<'a, D: Device> Trainer<'a, D> {
     fn step(&mut self, watch: &mut dyn Watch) -> Result<Result<Step, String>, TrainError> {
         let device = self.device;
         let step = self.state.step;
-        if !self.data.training.fill(step, &mut self.filled)? {
+        if !self.ahead.take(step, &mut self.data.training, &mut self.filled)? {
             return Err(TrainError::Request(format!("there is no batch for step {step}")));
         }
         if self.filled.starts_afresh {
@@ -390,15 +412,20 @@ impl<'a, D: Device> Trainer<'a, D> {
         if let Some(probe) = &mut probe {
             probe.before_gradient(device, self.network.as_ref())?;
         }
-        let (x, gradient) = self.points.here();
-        self.network.gradient(device, feed, Some(noise), x, gradient, &mut self.scalars);
-        let (x, gradient) = (self.points.x(), self.points.gradient());
-        device.square_norm(gradient, &mut self.scalars, NORM);
-        if let (true, Some(x0)) = (self.needs.distance, self.points.x0()) {
-            device.square_distance(x, x0, &mut self.scalars, DISTANCE);
-        }
-        if self.needs.grad_sum {
-            device.sum(gradient, &mut self.scalars, SUM);
+        device.together(|| {
+            let (x, gradient) = self.points.here();
+            self.network.gradient(device, feed, Some(noise), x, gradient, &mut self.scalars);
+            let (x, gradient) = (self.points.x(), self.points.gradient());
+            device.square_norm(gradient, &mut self.scalars, NORM);
+            if let (true, Some(x0)) = (self.needs.distance, self.points.x0()) {
+                device.square_distance(x, x0, &mut self.scalars, DISTANCE);
+            }
+            if self.needs.grad_sum {
+                device.sum(gradient, &mut self.scalars, SUM);
+            }
+        });
+        if step + 1 < self.data.steps {
+            self.ahead.fill(step + 1, &mut self.data.training);
         }
         device.read(&self.scalars, &mut self.values)?;
 
@@ -499,7 +526,7 @@ impl<'a, D: Device> Trainer<'a, D> {
         (self.state.trace_bytes, self.state.eval_bytes) = self.record.sync()?;
         self.state.seconds = self.seconds();
         self.state.best_objective = self.points.best_objective();
-        self.state.position = self.data.training.position();
+        self.state.position = self.ahead.position(&self.data.training);
         let weights = self.weights()?;
         let mut extra = Extra::new();
         self.points.save(self.device, weights.len(), &mut extra)?;

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use serde_json::Value;
-use untuned_net::cpu::Cpu;
 use untuned_net::data::t5::Tokenizer;
 use untuned_net::data::words::END;
 use untuned_net::device::Device;
@@ -14,6 +13,7 @@ use super::config::Config;
 use super::data::Vocabulary;
 use super::error::TrainError;
 use super::folder::{CHECKPOINT, CONFIG};
+use super::place::{OpenedPlace, Place, Work};
 use super::run::BEST_VALIDATION;
 use super::shape::Shape;
 
@@ -52,11 +52,16 @@ pub struct Sampled {
     pub notes: Vec<String>,
 }
 
-/// Text from the newest checkpoint of a run's folder.
+/// Text from the newest checkpoint of a run's folder. Where it was trained does not matter.
 ///
 /// # Errors
 /// When there is no such run, or the prompt holds what it was not trained on.
-pub fn sample(run: &Path, request: &Request, threads: Option<usize>) -> Result<Sampled, TrainError> {
+pub fn sample(
+    run: &Path,
+    request: &Request,
+    place: Place,
+    threads: Option<usize>,
+) -> Result<Sampled, TrainError> {
     if !(request.temperature.is_finite() && request.temperature >= 0.0) {
         let given = request.temperature;
         return Err(TrainError::Request(format!("--temperature {given}: give a number of at least 0")));
@@ -69,8 +74,27 @@ pub fn sample(run: &Path, request: &Request, threads: Option<usize>) -> Result<S
         )));
     }
     let config = Config::read_resolved(&config)?;
-    let cpu = Cpu::<f32>::new(threads)?;
-    cpu.inside(|| sample_on(&cpu, run, &config, request))
+    Shape::of(&config)?.check_on(place, 1)?;
+    place.run(threads, Sampling { run, config: &config, request })
+}
+
+struct Sampling<'a> {
+    run: &'a Path,
+    config: &'a Config,
+    request: &'a Request,
+}
+
+impl Work for Sampling<'_> {
+    type Output = Sampled;
+
+    fn on<D>(self, device: &D, _: &OpenedPlace<'_>) -> Result<Sampled, TrainError>
+    where
+        D: Device + 'static,
+        D::Buffer: Send,
+        D::Ids: Send,
+    {
+        sample_on(device, self.run, self.config, self.request)
+    }
 }
 
 fn sample_on<D>(device: &D, run: &Path, config: &Config, request: &Request) -> Result<Sampled, TrainError>

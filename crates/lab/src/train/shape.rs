@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use toml::Value;
+use untuned_net::cuda::{MOST_SEQUENCES, WIDEST_HEAD};
 use untuned_net::device::{Device, DeviceError};
 use untuned_net::models::{Gpt, GptShape, Lstm, LstmShape, Network, T5, T5Shape};
 
 use super::config::{Config, ConfigError, Model, Preset, known_key};
+use super::place::Place;
 
 /// Larger sizes are slips of the finger, and their products could overflow.
 const LARGEST: usize = 1 << 16;
@@ -188,6 +190,31 @@ impl Shape {
         }
     }
 
+    /// Whether a device can do it: a GPU's attention has bounds.
+    ///
+    /// # Errors
+    /// Names the size that is too large.
+    pub fn check_on(&self, place: Place, batch: usize) -> Result<(), ConfigError> {
+        let (key, value, head) = match self {
+            Shape::Gpt(shape) => ("shape.heads", shape.heads, shape.width / shape.heads),
+            Shape::T5(shape) => ("shape.head_width", shape.head_width, shape.head_width),
+            Shape::Lstm(..) => return Ok(()),
+        };
+        let wrong = |key: &str, value: usize, remedy: String| {
+            Err(ConfigError::Value { key: key.into(), value: value.to_string(), remedy })
+        };
+        if place == Place::Cpu {
+            Ok(())
+        } else if head > WIDEST_HEAD {
+            let remedy = format!("a head has {head} columns, on a GPU at most {WIDEST_HEAD}");
+            wrong(key, value, remedy)
+        } else if batch > MOST_SEQUENCES {
+            wrong("batch", batch, format!("give at most {MOST_SEQUENCES} on a GPU"))
+        } else {
+            Ok(())
+        }
+    }
+
     /// What the sizes must be to each other.
     fn check(&self) -> Result<(), ConfigError> {
         match self {
@@ -260,6 +287,26 @@ mod tests {
         ] {
             let error = of(&[set]).unwrap_err();
             assert!(words.iter().all(|w| error.contains(w)), "{words:?} in {error}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_has_bounds_that_the_processor_has_not() {
+        use untuned_net::cuda::Precision;
+        let gpu = Place::Cuda { ordinal: 0, precision: Precision::Bf16 };
+        let wide = of(&["shape.width=514", "shape.heads=2"]).unwrap();
+        assert!(wide.check_on(Place::Cpu, MOST_SEQUENCES + 1).is_ok());
+        let error = wide.check_on(gpu, 1).unwrap_err().to_string();
+        assert!(error.contains("shape.heads is 2") && error.contains("257 columns"), "{error}");
+        let wide = Shape::T5(T5Shape { head_width: 300, ..T5Shape::TINY });
+        let error = wide.check_on(gpu, 1).unwrap_err().to_string();
+        assert!(error.contains("shape.head_width is 300"), "{error}");
+        let usual = of(&["shape.width=512", "shape.heads=2"]).unwrap();
+        assert!(usual.check_on(gpu, MOST_SEQUENCES).is_ok());
+        let error = usual.check_on(gpu, MOST_SEQUENCES + 1).unwrap_err().to_string();
+        assert!(error.contains("batch is 65536") && error.contains("at most 65535"), "{error}");
+        for model in [Model::Gpt, Model::Lstm, Model::T5] {
+            assert!(Shape::preset(model, Preset::Paper).check_on(gpu, 128).is_ok());
         }
     }
 }

@@ -205,6 +205,53 @@ impl Batches {
     }
 }
 
+/// A batch that is made before its step.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    filled: Filled,
+    made: Option<Made>,
+}
+
+/// What came of a batch that was made early. An error waits for the batch's step.
+#[derive(Debug)]
+struct Made {
+    n: u64,
+    /// Where the batches stood before it.
+    position: Option<PiecesState>,
+    result: Result<bool, TrainError>,
+}
+
+impl Ahead {
+    /// Makes the n-th batch.
+    pub fn fill(&mut self, n: u64, batches: &mut Batches) {
+        let position = batches.position();
+        let result = batches.fill(n, &mut self.filled);
+        self.made = Some(Made { n, position, result });
+    }
+
+    /// The n-th batch: the one that was made, or else made now. False when there are no more.
+    ///
+    /// # Errors
+    /// As [`Batches::fill`].
+    pub fn take(&mut self, n: u64, batches: &mut Batches, filled: &mut Filled) -> Result<bool, TrainError> {
+        match self.made.take() {
+            Some(made) if made.n == n => {
+                std::mem::swap(filled, &mut self.filled);
+                made.result
+            }
+            _ => batches.fill(n, filled),
+        }
+    }
+
+    /// Where the batches stand for a checkpoint: before the one that was made and not taken.
+    pub fn position(&self, batches: &Batches) -> Option<PiecesState> {
+        match &self.made {
+            Some(made) => made.position.clone(),
+            None => batches.position(),
+        }
+    }
+}
+
 impl Data {
     /// Reads or makes the data of a run.
     ///

@@ -1,0 +1,255 @@
+//! Where a run computes, and in what: as a user writes it, checked, and opened.
+
+use std::sync::OnceLock;
+
+use untuned_net::cpu::Cpu;
+use untuned_net::cuda::{Cuda, Precision, libraries};
+use untuned_net::device::{Device, DeviceError};
+
+use super::config::ConfigError;
+use super::error::TrainError;
+
+/// The word that leaves the choice to the program.
+pub const AUTO: &str = "auto";
+
+/// A device, and what it computes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The processor, in f32.
+    Cpu,
+    /// A GPU.
+    Cuda {
+        /// Its number.
+        ordinal: u32,
+        /// What it computes in.
+        precision: Precision,
+    },
+}
+
+/// Work that any device can do.
+pub trait Work {
+    /// What comes out.
+    type Output;
+
+    /// Does it on this device.
+    ///
+    /// # Errors
+    /// When the request is wrong or the system fails.
+    fn on<D>(self, device: &D, opened: &OpenedPlace<'_>) -> Result<Self::Output, TrainError>
+    where
+        D: Device + 'static,
+        D::Buffer: Send,
+        D::Ids: Send;
+}
+
+/// What is known of a device once it is open.
+pub struct OpenedPlace<'a> {
+    /// Which.
+    pub place: Place,
+    /// The threads of the host that compute.
+    pub threads: usize,
+    /// The GPU, and the bytes of its memory that were taken before any work.
+    gpu: Option<(&'a Cuda, u64)>,
+}
+
+impl OpenedPlace<'_> {
+    /// What the GPU's maker calls it.
+    pub fn model(&self) -> Option<&str> {
+        self.gpu.map(|(cuda, _)| cuda.model())
+    }
+
+    /// The device and what it computes in, in words.
+    pub fn words(&self) -> String {
+        match self.model() {
+            Some(model) => {
+                format!("{} ({model}) in {}", self.place.device(), self.place.precision())
+            }
+            None if self.threads == 1 => "1 thread".into(),
+            None => format!("{} threads", self.threads),
+        }
+    }
+
+    /// The most memory that the work held, where the system says so: the whole process on the processor; on a GPU, which gives nothing
+    /// back before the end, what is taken now and was not before.
+    pub fn peak_bytes(&self) -> Option<u64> {
+        match self.gpu {
+            None => peak_of_process(),
+            Some((cuda, before)) => cuda.memory().ok().map(|memory| taken(memory).saturating_sub(before)),
+        }
+    }
+}
+
+fn taken((free, total): (u64, u64)) -> u64 {
+    total.saturating_sub(free)
+}
+
+/// The most memory that this process has held.
+fn peak_of_process() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+impl Place {
+    /// The place that these words name. `auto` stands for the first GPU where one can be used, else the processor; and for bf16
+    /// on a GPU, f32 on the processor.
+    ///
+    /// # Errors
+    /// Says what to write instead.
+    pub fn of(device: &str, precision: &str) -> Result<Place, ConfigError> {
+        let wrong = |key: &str, value: &str, remedy: &str| {
+            Err(ConfigError::Value { key: key.into(), value: value.into(), remedy: remedy.into() })
+        };
+        let wanted = match precision {
+            AUTO => None,
+            "f32" => Some(Precision::F32),
+            "tf32" => Some(Precision::Tf32),
+            "bf16" => Some(Precision::Bf16),
+            other => return wrong("precision", other, "give auto, f32, tf32 or bf16"),
+        };
+        let ordinal = match device {
+            "cpu" => None,
+            "cuda" => Some(0),
+            AUTO => first_gpu(),
+            other => match other.strip_prefix("cuda:").map(str::parse) {
+                Some(Ok(ordinal)) => Some(ordinal),
+                Some(Err(_)) => return wrong("device", other, "give the GPU's number, such as cuda:0"),
+                None => return wrong("device", other, "give cpu, auto or cuda:0"),
+            },
+        };
+        match (ordinal, wanted) {
+            (Some(ordinal), wanted) => {
+                Ok(Place::Cuda { ordinal, precision: wanted.unwrap_or(Precision::Bf16) })
+            }
+            (None, None | Some(Precision::F32)) => Ok(Place::Cpu),
+            (None, Some(_)) if device == AUTO => {
+                let remedy =
+                    "and no GPU can be used here: `untuned doctor` says why; the processor computes in f32";
+                wrong("precision", precision, remedy)
+            }
+            (None, Some(_)) => wrong(
+                "precision",
+                precision,
+                "the processor computes in f32: give f32 or auto, or device cuda:0",
+            ),
+        }
+    }
+
+    /// The device as a user writes it.
+    pub fn device(self) -> String {
+        match self {
+            Place::Cpu => "cpu".into(),
+            Place::Cuda { ordinal, .. } => format!("cuda:{ordinal}"),
+        }
+    }
+
+    /// The device without its number: all GPUs are one kind.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Place::Cpu => "cpu",
+            Place::Cuda { .. } => "cuda",
+        }
+    }
+
+    /// What it computes in, as a user writes it.
+    pub fn precision(self) -> &'static str {
+        match self {
+            Place::Cpu => Precision::F32.name(),
+            Place::Cuda { precision, .. } => precision.name(),
+        }
+    }
+
+    /// Opens the device, which compiles the kernels of a GPU where that was not done before, and does the work on it.
+    ///
+    /// # Errors
+    /// When the device cannot be opened, and what the work returns.
+    pub fn run<W>(self, threads: Option<usize>, work: W) -> Result<W::Output, TrainError>
+    where
+        W: Work + Send,
+        W::Output: Send,
+    {
+        match self {
+            Place::Cpu => {
+                let cpu = Cpu::<f32>::new(threads)?;
+                let opened = OpenedPlace { place: self, threads: cpu.threads(), gpu: None };
+                cpu.inside(|| work.on(&cpu, &opened))
+            }
+            Place::Cuda { ordinal, precision } => {
+                let cuda = Cuda::new(ordinal, precision).map_err(|error| self.told(error))?;
+                let before = taken(cuda.memory()?);
+                work.on(&cuda, &OpenedPlace { place: self, threads: 1, gpu: Some((&cuda, before)) })
+            }
+        }
+    }
+
+    /// A GPU that does not exist is the request's fault, not the system's.
+    fn told(self, error: DeviceError) -> TrainError {
+        let gpus = libraries::survey().gpus;
+        if gpus.is_empty() || gpus.iter().any(|gpu| gpu.name == self.device()) {
+            return error.into();
+        }
+        let known: Vec<_> = gpus.iter().map(|gpu| format!("{} ({})", gpu.name, gpu.model)).collect();
+        let (device, known) = (self.device(), known.join(", "));
+        TrainError::Request(format!("there is no {device} here; there is {known}"))
+    }
+
+    /// Opens the device and closes it again: so that what is missing is said once and kernels are compiled once before many
+    /// processes use it.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn check(self) -> Result<(), TrainError> {
+        struct Nothing;
+        impl Work for Nothing {
+            type Output = ();
+            fn on<D: Device>(self, _: &D, _: &OpenedPlace<'_>) -> Result<(), TrainError> {
+                Ok(())
+            }
+        }
+        self.run(Some(1), Nothing)
+    }
+}
+
+/// The first GPU that can be used; looked for once.
+fn first_gpu() -> Option<u32> {
+    static FOUND: OnceLock<Option<u32>> = OnceLock::new();
+    *FOUND.get_or_init(libraries::first_gpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_as_they_are_written() {
+        let cuda = |ordinal, precision| Place::Cuda { ordinal, precision };
+        for (device, precision, place) in [
+            ("cpu", "auto", Place::Cpu),
+            ("cpu", "f32", Place::Cpu),
+            ("cuda", "auto", cuda(0, Precision::Bf16)),
+            ("cuda:3", "tf32", cuda(3, Precision::Tf32)),
+            ("cuda:0", "f32", cuda(0, Precision::F32)),
+        ] {
+            let found = Place::of(device, precision).unwrap();
+            assert_eq!(found, place);
+            assert_eq!(Place::of(&found.device(), found.precision()).unwrap(), place, "reads back");
+        }
+        let auto = libraries::first_gpu().map_or(Place::Cpu, |first| cuda(first, Precision::Bf16));
+        assert_eq!(Place::of("auto", "auto").unwrap(), auto);
+    }
+
+    #[test]
+    fn mistakes_have_a_remedy() {
+        for (device, precision, words) in [
+            ("tpu", "auto", "device is tpu; give cpu, auto or cuda:0"),
+            ("cuda:x", "auto", "device is cuda:x; give the GPU's number"),
+            ("cuda:", "auto", "device is cuda:; give the GPU's number"),
+            ("cuda:99999999999", "auto", "give the GPU's number"),
+            ("cpu", "bf16", "precision is bf16; the processor computes in f32"),
+            ("cpu", "f16", "precision is f16; give auto, f32, tf32 or bf16"),
+        ] {
+            let error = Place::of(device, precision).unwrap_err().to_string();
+            assert!(error.contains(words), "{words} in {error}");
+        }
+    }
+}
