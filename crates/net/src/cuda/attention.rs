@@ -82,7 +82,8 @@ impl Kernels {
             .unwrap_or_else(|| Self::general(layer))
     }
 
-    /// A kernel with the sizes that all of them take first: a block for some rows of every sequence and head.
+    /// A kernel with what all of them take first, the sizes and what the scores are made of (queries, keys and values, biases): a
+    /// block for some rows of every sequence and head.
     fn launch(
         &self,
         name: &'static str,
@@ -90,6 +91,7 @@ impl Kernels {
         shared: usize,
         layer: &Attention,
         heads: Heads,
+        (q, kv, bias): (&Buffer, &Buffer, Option<&Buffer>),
     ) -> Launch {
         let launch = Launch::new(name, [rows.div_ceil(self.rows), layer.heads, layer.batch], BLOCK)
             .shared(shared)
@@ -102,7 +104,12 @@ impl Kernels {
             .with(heads.k.stride)
             .with(heads.v.stride);
         // The fast ones know the width.
-        if self.are_fast() { launch } else { launch.with(layer.width) }
+        let launch = if self.are_fast() { launch } else { launch.with(layer.width) };
+        launch
+            .with(q.at(heads.q.offset))
+            .with(kv.at(heads.k.offset))
+            .with(kv.at(heads.v.offset))
+            .with(bias.map_or(0, Buffer::address))
     }
 
     fn are_fast(&self) -> bool {
@@ -138,11 +145,7 @@ pub fn forward(
     let kernels = Kernels::new(cuda, layer, heads, bias.is_some(), false);
     cuda.launch(
         kernels
-            .launch(kernels.forward, layer.queries, kernels.shared[0], layer, heads)
-            .with(q.at(heads.q.offset))
-            .with(kv.at(heads.k.offset))
-            .with(kv.at(heads.v.offset))
-            .with(bias.map_or(0, Buffer::address))
+            .launch(kernels.forward, layer.queries, kernels.shared[0], layer, heads, (q, kv, bias))
             .with(out.address())
             .with(logs.address())
             .dropout(cuda, layer.dropout),
@@ -177,15 +180,11 @@ pub fn backward(
     };
     let diagonals = pairs * layer.queries.div_ceil(kernels.rows) * (layer.keys + kernels.rows - 1);
     let partial = d_bias.as_ref().map_or(0, |_| cuda.scratch(Scratch::AttentionBias, 4 * diagonals));
-    let bias = bias.map_or(0, Buffer::address);
+    let factors = (q, kv, bias);
     let d_kv = d_kv.as_deref().unwrap_or(d_q);
     let queries = handed(
         kernels
-            .launch(kernels.backward_queries, layer.queries, kernels.shared[1], layer, heads)
-            .with(q.at(heads.q.offset))
-            .with(kv.at(heads.k.offset))
-            .with(kv.at(heads.v.offset))
-            .with(bias)
+            .launch(kernels.backward_queries, layer.queries, kernels.shared[1], layer, heads, factors)
             .with(out.address())
             .with(d_out.address())
             .with(logs.address()),
@@ -193,11 +192,7 @@ pub fn backward(
     cuda.launch(queries.with(d_q.at(heads.q.offset)).with(partial).dropout(cuda, layer.dropout));
     let keys = handed(
         kernels
-            .launch(kernels.backward_keys, layer.keys, kernels.shared[2], layer, heads)
-            .with(q.at(heads.q.offset))
-            .with(kv.at(heads.k.offset))
-            .with(kv.at(heads.v.offset))
-            .with(bias)
+            .launch(kernels.backward_keys, layer.keys, kernels.shared[2], layer, heads, factors)
             .with(d_out.address())
             .with(logs.address()),
     );

@@ -194,34 +194,20 @@ pub fn operations() -> Vec<(&'static str, Vec<Operation>)> {
             Operation::Attention { batch: 2, heads: 2, width, queries: width, keys: width, how: causal };
         attentions.extend([with_how(masked, apart), square]);
     }
-    // As in the papers' shapes.
-    let paper = How { causal: true, drop: 0.2, ..none };
-    attentions.push(Operation::Attention {
-        batch: 4,
-        heads: 6,
+    // As in the paper's networks: GPT, T5's encoder, and its decoder on the encoder's output.
+    let of_the_paper = [
+        (4, 6, 256, 256, How { causal: true, drop: 0.2, ..none }),
+        (2, 12, 512, 512, How { bias: true, ..none }),
+        (2, 12, 114, 512, How { apart: true, ..none }),
+    ];
+    attentions.extend(of_the_paper.map(|(batch, heads, queries, keys, how)| Operation::Attention {
+        batch,
+        heads,
         width: 64,
-        queries: 256,
-        keys: 256,
-        how: paper,
-    });
-    let encoder = How { bias: true, ..none };
-    attentions.push(Operation::Attention {
-        batch: 2,
-        heads: 12,
-        width: 64,
-        queries: 512,
-        keys: 512,
-        how: encoder,
-    });
-    let cross = How { apart: true, ..none };
-    attentions.push(Operation::Attention {
-        batch: 2,
-        heads: 12,
-        width: 64,
-        queries: 114,
-        keys: 512,
-        how: cross,
-    });
+        queries,
+        keys,
+        how,
+    }));
     let biases =
         [(3, 9, 12, true), (3, 12, 9, false), (12, 512, 512, true), (12, 114, 114, false), (4, 1, 1, true)]
             .map(|(heads, queries, keys, bidirectional)| Operation::RelativeBias {

@@ -2,8 +2,8 @@
 
 How to run it, from the root of the repository (torch, safetensors and numpy are needed):
 
-    UNTUNED_TORCH=/tmp/agreement cargo test -p untuned-net --test torch_golden export
-    python3 crates/net/tests/torch/agreement.py /tmp/agreement
+    UNTUNED_TORCH=$PWD/target/agreement cargo test -p untuned-net --test torch_golden export
+    python3 crates/net/tests/torch/agreement.py target/agreement
 
 It prints the error of every gradient as a part of that gradient's norm, in f32 and f64, and fails above 1e-4 and 1e-9. With
 `--golden` it also writes the small files beside it that the ordinary test `torch_golden` reads, from PyTorch's numbers in f64.
