@@ -10,6 +10,7 @@
 //!
 //! [[method]]
 //! rule = "inexact-polyak"
+//! steps = [5000]                      # only at these of the horizons
 //!
 //! [[method]]
 //! rule = "clipped-gd"
@@ -33,7 +34,7 @@ use crate::train::folder::{is_archived, pretty, write_synced};
 use crate::train::{Config, Overrides, TrainError};
 
 const KEYS: &[&str] = &["experiment", "seeds", "steps", "set", "method"];
-const METHOD_KEYS: &[&str] = &["name", "rule", "grid", "set"];
+const METHOD_KEYS: &[&str] = &["name", "rule", "steps", "grid", "set"];
 /// More trials than this are a slip of the finger.
 const MOST_TRIALS: usize = 1_000_000;
 
@@ -133,6 +134,8 @@ pub struct Plan {
 struct Method {
     name: Option<String>,
     rule: String,
+    /// The horizons that it is for; all where it names none.
+    steps: Vec<i64>,
     /// Keys and values, in the alphabetical order of the keys; the last key changes fastest.
     grid: Vec<(String, Vec<Value>)>,
     set: Vec<(String, Value)>,
@@ -167,17 +170,19 @@ impl Plan {
         let file = File::resolve(text, origin, overrides.scale.as_deref())?;
         let (text, beside, name) = experiment(&file.experiment)?;
         let experiment = Experiment { text: &text, origin: &beside, name: &name };
-        let combinations = file.methods.iter().map(|m| m.combinations()).fold(0u128, u128::saturating_add);
-        let count = combinations
-            .saturating_mul(file.seeds.len() as u128)
-            .saturating_mul(file.horizons().len() as u128);
+        let of_seed = |method: &Method| {
+            let horizons = file.horizons().into_iter().filter(|steps| method.is_for(*steps)).count();
+            method.combinations().saturating_mul(horizons as u128)
+        };
+        let count = file.methods.iter().map(of_seed).fold(0u128, u128::saturating_add);
+        let count = count.saturating_mul(file.seeds.len() as u128);
         if count > MOST_TRIALS as u128 {
             return Err(PlanError::TooMany { origin: origin.into(), count });
         }
         let mut trials: Vec<Trial> = Vec::new();
         for seed in &file.seeds {
             for steps in file.horizons() {
-                for method in &file.methods {
+                for method in file.methods.iter().filter(|method| method.is_for(steps)) {
                     for point in 0..method.combinations() as usize {
                         let index = trials.len();
                         let values = file.values(method, point, seed, steps);
@@ -396,7 +401,8 @@ impl File {
             }
         };
         let methods = methods.into_iter().enumerate();
-        let methods = methods.map(|(at, method)| reader.method(at, method)).collect::<Result<_, _>>()?;
+        let methods =
+            methods.map(|(at, method)| reader.method(at, method, &steps)).collect::<Result<_, _>>()?;
         Ok(File { experiment, seeds, steps, set, methods })
     }
 
@@ -427,6 +433,10 @@ impl File {
 }
 
 impl Method {
+    fn is_for(&self, horizon: Option<i64>) -> bool {
+        self.steps.is_empty() || horizon.is_some_and(|horizon| self.steps.contains(&horizon))
+    }
+
     /// The number of points of its grid; one where there is none.
     fn combinations(&self) -> u128 {
         self.grid.iter().map(|(_, values)| values.len() as u128).fold(1, u128::saturating_mul)
@@ -478,7 +488,8 @@ impl Reader<'_> {
 
     /// A list of at least one number of at least 0, without repetitions.
     fn whole_numbers(&self, key: &str, value: Option<Value>) -> Result<Vec<i64>, PlanError> {
-        let remedy = format!("give a list of different whole numbers, such as {key} = [1, 2, 3]");
+        let name = key.split(' ').next().unwrap_or(key);
+        let remedy = format!("give a list of different whole numbers, such as {name} = [1, 2, 3]");
         let wrong = || self.wrong(key, &shown(value.as_ref()), &remedy);
         let Some(Value::Array(items)) = &value else { return Err(wrong()) };
         let numbers: Option<Vec<i64>> = items.iter().map(|v| v.as_integer().filter(|n| *n >= 0)).collect();
@@ -503,7 +514,7 @@ impl Reader<'_> {
         }
     }
 
-    fn method(&self, at: usize, method: Value) -> Result<Method, PlanError> {
+    fn method(&self, at: usize, method: Value, horizons: &[i64]) -> Result<Method, PlanError> {
         let key = format!("method {}", at + 1);
         let Value::Table(mut table) = method else {
             return Err(self.wrong(&key, &method.to_string(), "write [[method]] with its rule"));
@@ -518,6 +529,14 @@ impl Reader<'_> {
         let rule = text(table.remove("rule"), "rule", remedy)?;
         let rule = rule.ok_or_else(|| self.wrong(&format!("rule of {key}"), "not set", remedy))?;
         let name = text(table.remove("name"), "name", "give a text")?;
+        let steps = match table.remove("steps") {
+            None => Vec::new(),
+            some => self.whole_numbers(&format!("steps of {key} ({rule})"), some)?,
+        };
+        if let Some(unknown) = steps.iter().find(|steps| !horizons.contains(steps)) {
+            let remedy = "choose from the list `steps` at the top, or add it there";
+            return Err(self.wrong(&format!("steps of {key} ({rule})"), &unknown.to_string(), remedy));
+        }
         let set = self.keys(&format!("set of {key}"), table.remove("set"))?;
         let mut grid = Vec::new();
         let given = match table.remove("grid") {
@@ -539,7 +558,7 @@ impl Reader<'_> {
                 }
             }
         }
-        Ok(Method { name, rule, grid, set })
+        Ok(Method { name, rule, steps, grid, set })
     }
 }
 
@@ -624,6 +643,19 @@ mod tests {
     }
 
     #[test]
+    fn a_method_can_be_for_some_of_the_horizons() {
+        let text = "experiment = \"x.toml\"\nseeds = [1, 2]\nsteps = [3, 7]\n[[method]]\nrule = \"gd:lr=1\"\nsteps = [7]\n\
+            [[method]]\nrule = \"dog\"\n";
+        let told = plan(text, None).unwrap().trials.into_iter();
+        let told: Vec<_> =
+            told.map(|t| (t.config.seed, t.config.steps.unwrap(), t.config.rule.name())).collect();
+        assert_eq!(
+            told,
+            [(1, 3, "dog"), (1, 7, "gd"), (1, 7, "dog"), (2, 3, "dog"), (2, 7, "gd"), (2, 7, "dog")]
+        );
+    }
+
+    #[test]
     fn mistakes_are_named_with_a_remedy() {
         let method = "[[method]]\nrule = \"dog\"\n";
         for (text, words) in [
@@ -649,6 +681,14 @@ mod tests {
             (
                 format!("experiment = \"x.toml\"\nseeds = [1]\n{method}grid.lr = [3]"),
                 &["trial 0 (dog)", "lr"],
+            ),
+            (
+                format!("experiment = \"x.toml\"\nseeds = [1]\nsteps = [3]\n{method}steps = [4]"),
+                &["steps of method 1 (dog) is 4", "the list `steps` at the top"],
+            ),
+            (
+                format!("experiment = \"x.toml\"\nseeds = [1]\n{method}steps = []"),
+                &["steps of method 1 (dog) is []", "such as steps = [1, 2, 3]"],
             ),
             (
                 format!("experiment = \"x.toml\"\nseeds = [1]\n{method}{method}"),

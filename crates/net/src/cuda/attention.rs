@@ -37,8 +37,9 @@ impl Kernels {
         let rows = if layer.width > 64 { 64 } else { 128 };
         // Rows are 16 bytes longer than need be. A block has its own, once or twice, and two times two tiles of the other side.
         let (row, ring) = (2 * layer.width + 16, 2 * TILE);
-        // All biases that a block needs, twice.
-        let biases = |others: usize| if biased { 2 * 4 * (others.next_multiple_of(TILE) + rows) } else { 0 };
+        // All biases that a block needs and 16 more, twice.
+        let biases =
+            |others: usize| if biased { 2 * 4 * (others.next_multiple_of(TILE) + rows + 16) } else { 0 };
         // Sums along the diagonals of each of 4 warps.
         let along = if diagonals { 4 * 4 * (layer.keys.next_multiple_of(TILE) + 32) } else { 0 };
         // Logarithms, row sums and words of masks.
@@ -78,6 +79,7 @@ impl Kernels {
             .filter(|_| cuda.kind() == Type::Bf16 && layer.scale > 0.0)
             .filter(|_| [heads.q, heads.k, heads.v].into_iter().all(aligned))
             .filter(|_| widest.is_some_and(|widest| u32::try_from(rows * widest).is_ok()))
+            .filter(|kernels| u32::try_from(kernels.masks(layer) / 4).is_ok())
             .filter(|kernels| kernels.shared.iter().all(|&bytes| bytes <= room))
             .unwrap_or_else(|| Self::general(layer))
     }
@@ -93,7 +95,13 @@ impl Kernels {
         heads: Heads,
         (q, kv, bias): (&Buffer, &Buffer, Option<&Buffer>),
     ) -> Launch {
-        let launch = Launch::new(name, [rows.div_ceil(self.rows), layer.heads, layer.batch], BLOCK)
+        let tiles = rows.div_ceil(self.rows);
+        // With a causal mask the fast ones begin with the tiles that take longest.
+        let grid = match self.are_fast() && layer.causal {
+            true => [layer.heads, layer.batch, tiles],
+            false => [tiles, layer.heads, layer.batch],
+        };
+        let launch = Launch::new(name, grid, BLOCK)
             .shared(shared)
             .with(layer.heads)
             .with(layer.queries)
@@ -116,10 +124,10 @@ impl Kernels {
         self.rows != GENERAL_ROWS
     }
 
-    /// Words of the masks that the fast kernels hand on: one for every query and 32 keys, of whole blocks.
+    /// Bytes of the masks that the fast kernels keep: 32 bits for every query and 32 keys, of whole blocks.
     fn masks(&self, layer: &Attention) -> usize {
         match self.are_fast() && layer.dropout.is_active() {
-            true => layer.batch * layer.heads * layer.queries * 4 * layer.keys.div_ceil(128),
+            true => 4 * layer.batch * layer.heads * layer.queries * 4 * layer.keys.div_ceil(128),
             false => 0,
         }
     }
@@ -143,13 +151,17 @@ pub fn forward(
 ) {
     check(layer);
     let kernels = Kernels::new(cuda, layer, heads, bias.is_some(), false);
-    cuda.launch(
-        kernels
-            .launch(kernels.forward, layer.queries, kernels.shared[0], layer, heads, (q, kv, bias))
-            .with(out.address())
-            .with(logs.address())
-            .dropout(cuda, layer.dropout),
-    );
+    let launch = kernels
+        .launch(kernels.forward, layer.queries, kernels.shared[0], layer, heads, (q, kv, bias))
+        .with(out.address())
+        .with(logs.address());
+    // The way back reads the masks instead of making them again, which would take longer than its products.
+    let launch = match (kernels.are_fast(), kernels.masks(layer)) {
+        (false, _) => launch,
+        (true, 0) => launch.with(0u64),
+        (true, bytes) => launch.with(cuda.attach(logs, bytes)),
+    };
+    cuda.launch(launch.dropout(cuda, layer.dropout));
 }
 
 /// The gradients of queries; of keys and values; and of the biases, from the sums that the first kernel left.
@@ -170,13 +182,18 @@ pub fn backward(
 ) {
     check(layer);
     let kernels = Kernels::new(cuda, layer, heads, bias.is_some(), d_bias.is_some());
+    let masks = logs.attached.as_ref();
+    let kept = masks.map_or(0, |memory| memory.bytes);
+    // Where the way forward kept no masks, the general ones make them again.
+    let kernels = if kernels.masks(layer) <= kept { kernels } else { Kernels::general(layer) };
     let pairs = layer.batch * layer.heads;
-    let sums = (4 * pairs * layer.queries).next_multiple_of(16);
-    let inner = cuda.scratch(Scratch::AttentionSums, sums + 4 * kernels.masks(layer));
-    // What the kernel of the queries hands to that of the keys.
+    let inner = cuda.scratch(Scratch::AttentionSums, 4 * pairs * layer.queries);
+    // What came from the way forward, and what the kernel of the queries hands to that of the keys.
     let handed = |launch: Launch| {
-        let launch = launch.with(inner);
-        if kernels.are_fast() { launch.with(inner + sums as u64) } else { launch }
+        let launch = launch.with(logs.address());
+        let masks = masks.map_or(0, |memory| memory.address);
+        let launch = if kernels.are_fast() { launch.with(masks) } else { launch };
+        launch.with(inner)
     };
     let diagonals = pairs * layer.queries.div_ceil(kernels.rows) * (layer.keys + kernels.rows - 1);
     let partial = d_bias.as_ref().map_or(0, |_| cuda.scratch(Scratch::AttentionBias, 4 * diagonals));
@@ -186,15 +203,13 @@ pub fn backward(
         kernels
             .launch(kernels.backward_queries, layer.queries, kernels.shared[1], layer, heads, factors)
             .with(out.address())
-            .with(d_out.address())
-            .with(logs.address()),
+            .with(d_out.address()),
     );
     cuda.launch(queries.with(d_q.at(heads.q.offset)).with(partial).dropout(cuda, layer.dropout));
     let keys = handed(
         kernels
             .launch(kernels.backward_keys, layer.keys, kernels.shared[2], layer, heads, factors)
-            .with(d_out.address())
-            .with(logs.address()),
+            .with(d_out.address()),
     );
     let keys = keys.with(d_kv.at(heads.k.offset)).with(d_kv.at(heads.v.offset));
     cuda.launch(keys.dropout(cuda, layer.dropout));

@@ -9,14 +9,14 @@
 //
 // The way back computes the scores twice: a kernel that owns queries writes d_q, one that owns keys writes d_k and d_v. That is
 // 7 products instead of 5, but no sum is shared between blocks, so that the order of all additions is fixed. The first also makes
-// what the second needs: the row sums and the bits of the dropout. The gradient of the biases is summed along diagonals, warp by
-// warp, then over the warps of a block, then (in attention.cu) over the blocks.
+// the row sums that the second needs; the bits of the dropout are kept from the way forward. The gradient of the biases is summed
+// along diagonals, warp by warp, then over the warps of a block, then (in attention.cu) over the blocks.
 //
 // Floors on an H200, bf16, heads of 64, at 4.8 TB/s and at the 600 TFLOP/s that products of one warp (mma.sync) can reach of 990:
 //                                      forward             d_q                 d_k and d_v
 //   GPT, 64·6 heads, 256², causal      3.2 GF    5 µs      4.8 GF    8 µs      6.4 GF   11 µs   a quarter more with whole tiles
 //                                      51 MB    11 µs      78 MB    16 µs      78 MB    16 µs
-//     dropout, 3.1 M calls of Philox   6 µs                6 µs                                 about 60 instructions each
+//     dropout, 3.1 M calls of Philox   6 µs                                                     about 60 instructions each
 //   T5 encoder, 128·12 heads, 512²     103 GF  172 µs      155 GF  258 µs      206 GF  344 µs
 //                                      405 MB   84 µs      638 MB  133 µs      610 MB  127 µs
 //     exponentials, 16 a clock         109 µs              109 µs              109 µs           beside the products
@@ -24,9 +24,9 @@
 //                                      90 MB    19 µs      136 MB   28 µs      135 MB   28 µs
 //   T5 cross, 128·12, 114 × 512        23 GF    38 µs      34 GF    57 µs      46 GF    77 µs
 //                                      246 MB   51 µs      291 MB   61 µs      448 MB   93 µs
-// Registers for heads of 64 (sm_90a): 168, 242 and 254, so that 3, 2 and 2 blocks share a multiprocessor. Nothing is spilled.
-// Of 32 × 32 scores with biases a warp makes 64, 96 and 128 products of 16 × 8 × 16 in 360, 480 and 450 instructions; dropout
-// takes 480 more in the first two and 110 in the third.
+// Registers for heads of 64 (sm_90a): 168, 248 and 255, so that 3, 2 and 2 blocks share a multiprocessor. Nothing is spilled.
+// Of 32 × 32 scores with biases a warp makes 64, 96 and 128 products of 16 × 8 × 16 in about 350, 480 and 450 instructions;
+// dropout takes 500 more in the first and about 100 in the others.
 
 #if BF16
 
@@ -135,6 +135,29 @@ __device__ constexpr int rows_of_block() {
     return 16 * WARPS * height_of<D>();
 }
 
+// What a block has of an attention, and a warp of it.
+struct Place {
+    u32 tile, head, sequence, pair, warp;
+};
+
+// With a causal mask, the grid has the tiles last: all blocks of the tile that sees most come first, those that see least last,
+// when there is nothing else left to fill the device; `last` says which end sees most. A warp's number is also that of the
+// quarter of a multiprocessor that it runs on, so that half of the blocks have their rows the other way round: else the same
+// quarter always had the most to do.
+__device__ __forceinline__ Place place_of(const Flash& f, bool last) {
+    u32 warp = __shfl_sync(WHOLE_WARP, threadIdx.x / 32, 0);
+    if (!f.causal) return Place{blockIdx.x, blockIdx.y, blockIdx.z, blockIdx.z * f.heads + blockIdx.y, warp};
+    u32 tile = last ? gridDim.z - 1 - blockIdx.z : blockIdx.z, pair = blockIdx.y * f.heads + blockIdx.x;
+    // The highest bit of the product is as good as random, so that it differs between blocks that run beside each other.
+    warp ^= pair * 0x9E3779B9u >> 31 ? WARPS - 1 : 0;
+    return Place{tile, blockIdx.x, blockIdx.y, pair, warp};
+}
+
+// Where the masks of a pair and the n-th 32 keys begin, a word for every query. There are words for whole blocks of keys.
+__device__ __forceinline__ u32 masks_of(const Flash& f, u32 pair, u32 n) {
+    return (pair * ((f.keys + 127) / 128 * 4) + n) * f.queries;
+}
+
 // Rows of some columns: row 0 begins at number `start`. Numbers have indices of 32 bits, which take fewer registers than
 // addresses.
 struct Rows {
@@ -167,8 +190,11 @@ __device__ __forceinline__ void copy_rows(u32 to, const bf16* from, Rows rows, u
     }
 }
 
-// The biases of a block, times log2(e): number i is that of offset `start` + i·`step`, or 0 where there is none. They stand twice,
-// the second time one number earlier, so that two in a row can be read at once wherever they begin.
+// How many biases a block has that meets `others` of the other side, and 16 more: a copy of them then begins in other banks.
+__device__ __forceinline__ u32 biases_of(u32 own, u32 others) { return (others + TILE - 1) / TILE * TILE + own + 16; }
+
+// The biases of a block, times log2(e): number i is that of offset `start` + i·`step`, or 0 where there is none. They stand
+// twice, the second time one number earlier, so that two in a row can be read at once wherever they begin.
 __device__ __forceinline__ void fill_biases(float* to, const float* bias, const Flash& f, u32 head, u32 length, int start,
                                             int step) {
     int offsets = (int)(f.queries + f.keys) - 1;
@@ -275,32 +301,30 @@ __device__ __forceinline__ void write_rows(bf16* to, Rows rows, u32 first, u32 c
     }
 }
 
-// Which of 32 keys stay with each of a thread's queries g and g + 8, a bit for each.
+// Which of 32 keys stay with each of a thread's queries g and g + 8, a bit for each. The result is that of query g + 8·(t % 2).
 //
 // One call of Philox decides over four keys of one query, which two threads have, both with two queries. So each of the four
 // threads that have the same queries makes four of their sixteen calls, and they exchange bits: t = 0 and 2 for the first query,
 // 1 and 3 for the second. `block` is the first call for the query of this thread.
-__device__ __forceinline__ void kept(u32 (&to)[2], const Dropout& d, u32 time, u64 block) {
+__device__ __forceinline__ u32 kept(u32 (&to)[2], const Dropout& d, u32 time, u64 block) {
     uint2 key = make_uint2((u32)d.seed, (u32)(d.seed >> 32));
     u32 own = 0, t = threadIdx.x % 4;
     block += t / 2;
-// No more at once: the calls take registers.
-#pragma unroll 2
+#pragma unroll
     for (u32 n = 0; n < 4; n++) {
         u64 at = block + 2 * n;
         uint4 bits = philox(make_uint4((u32)at, (u32)(at >> 32), time, d.site), key);
-        // The last call comes to stand in the last byte.
-        own >>= 8;
-        if (bits.x >= d.limit) own |= 1u << 24;
-        if (bits.y >= d.limit) own |= 2u << 24;
-        if (bits.z >= d.limit) own |= 4u << 24;
-        if (bits.w >= d.limit) own |= 8u << 24;
+        if (bits.x >= d.limit) own |= 1u << 8 * n;
+        if (bits.y >= d.limit) own |= 2u << 8 * n;
+        if (bits.z >= d.limit) own |= 4u << 8 * n;
+        if (bits.w >= d.limit) own |= 8u << 8 * n;
     }
     own <<= t / 2 * 4;
     own |= __shfl_xor_sync(WHOLE_WARP, own, 2);
     u32 other = __shfl_xor_sync(WHOLE_WARP, own, 1);
     to[0] = t % 2 ? other : own;
     to[1] = t % 2 ? own : other;
+    return own;
 }
 
 __device__ __forceinline__ bool bit(u32 word, u32 at) { return word >> at & 1u; }
@@ -336,18 +360,19 @@ __device__ __forceinline__ void hide(float (&s)[M][4][4], const Flash& f, u32 qu
 }
 
 // out = (M∘softmax(scale·q·kᵀ + bias))·v. The powers are relative to a number for each row that is at most 8 (a factor of 256)
-// less than its largest score so far; only where that would not hold it grows, and what was summed is scaled down.
+// less than its largest score so far; only where that would not hold it grows, and what was summed is scaled down. The way back
+// needs the bits of the dropout.
 template <int D>
 __device__ __forceinline__ void flash_forward(const Flash& f, const bf16* q, const bf16* k, const bf16* v, const float* bias,
-                                              bf16* out, float* logs, const Dropout& d) {
+                                              bf16* out, float* logs, u32* masks, const Dropout& d) {
     constexpr int M = height_of<D>(), OWN = rows_of_block<D>();
     extern __shared__ __align__(16) unsigned char shared[];
     bf16* queries = (bf16*)shared;
     u32 queries_at = shared_address(queries), ring_at = queries_at + OWN * row_bytes<D>();
     float* biases = (float*)(queries + (OWN + 2 * RING) * row_of<D>());
-    u32 warp = __shfl_sync(WHOLE_WARP, threadIdx.x / 32, 0), lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    // With a causal mask the last queries see most, so they come first.
-    u32 tile = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, sequence = blockIdx.z, pair = sequence * f.heads + head;
+    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    Place place = place_of(f, true);
+    u32 tile = place.tile, head = place.head, sequence = place.sequence, pair = place.pair, warp = place.warp;
     u32 first = tile * OWN, mine = first + 16 * M * warp;
     Rows k_rows = rows_of<D>(sequence, f.keys, f.k_stride, head), v_rows = rows_of<D>(sequence, f.keys, f.v_stride, head);
     u32 seen = f.causal ? min(f.keys, first + OWN) : f.keys;
@@ -359,7 +384,7 @@ __device__ __forceinline__ void flash_forward(const Flash& f, const bf16* q, con
     };
     copy_rows<D, OWN>(queries_at, q, rows_of<D>(sequence, f.queries, f.q_stride, head), first, f.queries);
     copy_tiles(0);
-    u32 length = (f.keys + TILE - 1) / TILE * TILE + OWN;
+    u32 length = biases_of(OWN, f.keys);
     if (bias) fill_biases(biases, bias, f, head, length, (int)f.queries - OWN - (int)first, 1);
     const float* near = pairs_at(biases, length, OWN - 1 + 2 * t - g - 16 * M * warp);
 
@@ -390,11 +415,7 @@ __device__ __forceinline__ void flash_forward(const Flash& f, const bf16* q, con
             }
         }
         if (mine >= f.queries || (f.causal && key > mine + 16 * M - 1)) continue;
-        u32 stay[M][2], keys = ring_at + key % RING * row_bytes<D>();
-        if (d.limit) {
-#pragma unroll
-            for (int m = 0; m < M; m++) kept(stay[m], d, time, (u64)(row + 16 * m + 8 * (t & 1)) * calls + key / 4);
-        }
+        u32 keys = ring_at + key % RING * row_bytes<D>();
         float s[M][4][4];
         clear(s);
 #pragma unroll
@@ -440,13 +461,20 @@ __device__ __forceinline__ void flash_forward(const Flash& f, const bf16* q, con
         u32 weights[M][2][4];
         pack(weights, s);
         if (d.limit) {
-            // The bits of this thread's columns go to the signs of the bytes.
+            u32 word = 0;
 #pragma unroll
-            for (int r = 0; r < 2 * M; r++) {
-                u32 low = stay[r / 2][r % 2] << (7 - 2 * t), high = stay[r / 2][r % 2] << (6 - 2 * t);
+            for (int m = 0; m < M; m++) {
+                u32 stay[2], one = kept(stay, d, time, (u64)(row + 16 * m + 8 * (t & 1)) * calls + key / 4);
+                if (m == t / 2) word = one;
+                // The bits of this thread's columns go to the signs of the bytes.
 #pragma unroll
-                for (int n = 0; n < 4; n++) weights[r / 2][n / 2][n % 2 * 2 + r % 2] &= signs(low, high, n);
+                for (int i = 0; i < 8; i++) {
+                    weights[m][i / 4][i % 4] &= signs(stay[i % 2] << (7 - 2 * t), stay[i % 2] << (6 - 2 * t), i / 2);
+                }
             }
+            // Thread t keeps the bits of query g + 8t: a warp writes words in a row.
+            u32 of = mine + g + 8 * t;
+            if (t < 2 * M && of < f.queries) masks[masks_of(f, pair, key / 32) + of] = word;
         }
         product_columns<M, D>(sums, weights, keys + turned);
     }
@@ -465,13 +493,13 @@ __device__ __forceinline__ void flash_forward(const Flash& f, const bf16* q, con
     }
 }
 
-// d_q = scale·dS·k with dS = P∘(M∘(d_out·vᵀ) − inner), inner = rowsum(d_out∘out). That is kept for the other kernel, and so are
-// the bits of the dropout: a word for every 32 keys, of every query in turn. With `partial`, the sums of dS along its diagonals:
-// OWN − 1 + keys of them for a block with OWN queries, diagonal OWN − 1 + key − (query − first query).
+// d_q = scale·dS·k with dS = P∘(M∘(d_out·vᵀ) − inner), inner = rowsum(d_out∘out), which is kept for the other kernel. With
+// `partial`, the sums of dS along its diagonals: OWN − 1 + keys of them for a block with OWN queries, diagonal
+// OWN − 1 + key − (query − first query).
 template <int D>
 __device__ __forceinline__ void flash_backward_queries(const Flash& f, const bf16* q, const bf16* k, const bf16* v,
                                                        const float* bias, const bf16* out, const bf16* d_out, const float* logs,
-                                                       float* inner, u32* masks, bf16* d_q, float* partial,
+                                                       const u32* masks, float* inner, bf16* d_q, float* partial,
                                                        const Dropout& d) {
     constexpr int M = height_of<D>(), OWN = rows_of_block<D>();
     extern __shared__ __align__(16) unsigned char shared[];
@@ -480,8 +508,9 @@ __device__ __forceinline__ void flash_backward_queries(const Flash& f, const bf1
     u32 queries_at = shared_address(queries), d_rows_at = queries_at + OWN * row_bytes<D>();
     u32 ring_at = d_rows_at + OWN * row_bytes<D>();
     float* biases = (float*)(d_rows + (OWN + 2 * RING) * row_of<D>());
-    u32 warp = __shfl_sync(WHOLE_WARP, threadIdx.x / 32, 0), lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    u32 tile = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, sequence = blockIdx.z, pair = sequence * f.heads + head;
+    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    Place place = place_of(f, true);
+    u32 tile = place.tile, head = place.head, sequence = place.sequence, pair = place.pair, warp = place.warp;
     u32 first = tile * OWN, mine = first + 16 * M * warp;
     Rows q_rows = rows_of<D>(sequence, f.queries, f.q_stride, head);
     Rows k_rows = rows_of<D>(sequence, f.keys, f.k_stride, head), v_rows = rows_of<D>(sequence, f.keys, f.v_stride, head);
@@ -503,11 +532,11 @@ __device__ __forceinline__ void flash_backward_queries(const Flash& f, const bf1
     }
     copy_tiles(0);
 
-    u32 whole_keys = (f.keys + TILE - 1) / TILE * TILE, length = whole_keys + OWN;
+    u32 length = biases_of(OWN, f.keys);
     if (bias) fill_biases(biases, bias, f, head, length, (int)f.queries - OWN - (int)first, 1);
     const float* near = pairs_at(biases, length, OWN - 1 + 2 * t - g - 16 * M * warp);
     // A warp's diagonals, diagonal 16M − 1 + key − (query − first query): all keys, and 32 more.
-    u32 diagonals = whole_keys + 32;
+    u32 diagonals = (f.keys + TILE - 1) / TILE * TILE + 32;
     float* along = biases + (bias ? 2 * length : 0) + warp * diagonals;
     if (partial) {
         for (u32 i = lane; i < diagonals; i += 32) along[i] = 0.0f;
@@ -515,7 +544,7 @@ __device__ __forceinline__ void flash_backward_queries(const Flash& f, const bf1
     wait_for_copies();
     __syncthreads();
 
-    u32 own[D / 16][M][4], d_own[D / 16][M][4], time = step_of(d);
+    u32 own[D / 16][M][4], d_own[D / 16][M][4];
     float less[2 * M], log[2 * M];
 #pragma unroll
     for (int r = 0; r < 2 * M; r++) less[r] = 0.0f;
@@ -534,7 +563,6 @@ __device__ __forceinline__ void flash_backward_queries(const Flash& f, const bf1
             }
         }
     }
-    u32 calls = (f.keys + 3) / 4;
     u32 row = pair * f.queries + mine + g;
 #pragma unroll
     for (int r = 0; r < 2 * M; r++) {
@@ -560,6 +588,9 @@ __device__ __forceinline__ void flash_backward_queries(const Flash& f, const bf1
     float sums[M][D / 8][4], scale = f.scale * LOG2_E, factor = bias ? 1.0f : scale;
     u32 straight = lane_second<D>(), turned = lane_first<D>();
     clear(sums);
+    // Thread t reads the bits of query g + 8t, always those of the next 32 keys.
+    bool reads = d.limit && t < 2 * M && mine + g + 8 * t < f.queries;
+    u32 next = reads ? masks[masks_of(f, pair, 0) + mine + g + 8 * t] : 0;
 #pragma unroll 1
     for (u32 key = 0; key < seen; key += 32) {
         if (key % TILE == 0) {
@@ -570,16 +601,8 @@ __device__ __forceinline__ void flash_backward_queries(const Flash& f, const bf1
             if (key + TILE < seen) copy_tiles(key + TILE);
         }
         if (mine >= f.queries || (f.causal && key > mine + 16 * M - 1)) continue;
-        u32 stay[M][2], keys = ring_at + key % RING * row_bytes<D>();
-        if (d.limit) {
-            u32 words = (f.keys + 127) / 128 * 4;
-            u32* to = masks + ((u64)(pair * words + key / 32) * f.queries + mine + g);
-#pragma unroll
-            for (int m = 0; m < M; m++) {
-                kept(stay[m], d, time, (u64)(row + 16 * m + 8 * (t & 1)) * calls + key / 4);
-                if (t < 2 && mine + g + 16 * m + 8 * t < f.queries) to[16 * m + 8 * t] = t ? stay[m][1] : stay[m][0];
-            }
-        }
+        u32 stay = next, keys = ring_at + key % RING * row_bytes<D>();
+        if (reads && key + 32 < seen) next = masks[masks_of(f, pair, key / 32 + 1) + mine + g + 8 * t];
         float s[M][4][4], ds[M][4][4];
         clear(s);
         clear(ds);
@@ -592,7 +615,7 @@ __device__ __forceinline__ void flash_backward_queries(const Flash& f, const bf1
         if (d.limit) {
 #pragma unroll
             for (int r = 0; r < 2 * M; r++) {
-                u32 word = stay[r / 2][r % 2] >> (2 * t);
+                u32 word = __shfl_sync(WHOLE_WARP, stay, lane / 4 * 4 + r) >> (2 * t);
 #pragma unroll
                 for (int i = 0; i < 8; i++) {
                     float& x = ds[r / 2][i / 2][r % 2 * 2 + i % 2];
@@ -651,7 +674,7 @@ __device__ __forceinline__ void flash_backward_queries(const Flash& f, const bf1
         __syncthreads();
         u32 all = f.keys + OWN - 1;
         along -= warp * diagonals;
-        partial += (u64)(pair * gridDim.x + tile) * all;
+        partial += (u64)(pair * (f.causal ? gridDim.z : gridDim.x) + tile) * all;
         for (u32 i = threadIdx.x; i < all; i += 32 * WARPS) {
             float sum = 0.0f;
 #pragma unroll
@@ -667,8 +690,8 @@ __device__ __forceinline__ void flash_backward_queries(const Flash& f, const bf1
 // d_v = (M∘P)ᵀ·d_out and d_k = scale·dSᵀ·q. The scores stand turned, keys by queries.
 template <int D>
 __device__ __forceinline__ void flash_backward_keys(const Flash& f, const bf16* q, const bf16* k, const bf16* v,
-                                                    const float* bias, const bf16* d_out, const float* logs, const float* inner,
-                                                    const u32* masks, bf16* d_k, bf16* d_v, const Dropout& d) {
+                                                    const float* bias, const bf16* d_out, const float* logs,
+                                                    const u32* masks, const float* inner, bf16* d_k, bf16* d_v, const Dropout& d) {
     constexpr int M = height_of<D>(), OWN = rows_of_block<D>(), WORDS = OWN / 32;
     extern __shared__ __align__(16) unsigned char shared[];
     bf16* keys = (bf16*)shared;
@@ -679,8 +702,9 @@ __device__ __forceinline__ void flash_backward_keys(const Flash& f, const bf16* 
     float* statistics = (float*)(values + (OWN + 2 * RING) * row_of<D>());
     float* biases = statistics + (2 + WORDS) * RING;
     u32 statistics_at = shared_address(statistics);
-    u32 warp = __shfl_sync(WHOLE_WARP, threadIdx.x / 32, 0), lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    u32 tile = blockIdx.x, head = blockIdx.y, sequence = blockIdx.z, pair = sequence * f.heads + head;
+    u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    Place place = place_of(f, false);
+    u32 tile = place.tile, head = place.head, sequence = place.sequence, pair = place.pair, warp = place.warp;
     u32 first = tile * OWN, mine = first + 16 * M * warp;
     Rows q_rows = rows_of<D>(sequence, f.queries, f.q_stride, head);
     Rows k_rows = rows_of<D>(sequence, f.keys, f.k_stride, head), v_rows = rows_of<D>(sequence, f.keys, f.v_stride, head);
@@ -696,17 +720,17 @@ __device__ __forceinline__ void flash_backward_keys(const Flash& f, const bf16* 
         u32 number = statistics_at + 4 * (half * RING + of % RING);
         copy4(number, (half ? inner : logs) + (pair * f.queries + from), of < f.queries);
         if (d.limit) {
-            u32 word = pair * ((f.keys + 127) / 128 * 4) + tile * WORDS + half;
+            u32 words = masks_of(f, pair, tile * WORDS + half) + from;
 #pragma unroll
             for (u32 i = 0; i < WORDS; i += 2) {
-                copy4(number + 4 * (2 + i) * RING, masks + (u64)(word + i) * f.queries + from, of < f.queries);
+                copy4(number + 4 * (2 + i) * RING, masks + (words + i * f.queries), of < f.queries);
             }
         }
     };
     copy_rows<D, OWN>(keys_at, k, k_rows, first, f.keys);
     copy_rows<D, OWN>(values_at, v, v_rows, first, f.keys);
     if (begin < f.queries) copy_tiles(begin);
-    u32 length = (f.queries + TILE - 1) / TILE * TILE + OWN;
+    u32 length = biases_of(OWN, f.queries);
     if (bias) fill_biases(biases, bias, f, head, length, (int)(first + OWN + f.queries) - 2, -1);
     const float* near = pairs_at(biases, length, OWN - 1 + 2 * t - g - 16 * M * warp);
 
@@ -820,19 +844,19 @@ __device__ __forceinline__ void flash_backward_keys(const Flash& f, const bf16* 
 #define KERNELS(D)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(32 * WARPS, D > 64 ? 2 : 3)                                                  \
         flash_forward_##D(FLASH, const bf16* q, const bf16* k, const bf16* v, const float* bias, bf16* out, float* logs,      \
-                          DROPOUT(d)) {                                                                                       \
-        flash_forward<D>(FLASH_OF, q, k, v, bias, out, logs, DROPOUT_OF(d));                                                  \
+                          u32* masks, DROPOUT(d)) {                                                                           \
+        flash_forward<D>(FLASH_OF, q, k, v, bias, out, logs, masks, DROPOUT_OF(d));                                           \
     }                                                                                                                         \
     extern "C" __global__ void __launch_bounds__(32 * WARPS, D > 32 ? 2 : 3)                                                  \
         flash_backward_queries_##D(FLASH, const bf16* q, const bf16* k, const bf16* v, const float* bias, const bf16* out,    \
-                                   const bf16* d_out, const float* logs, float* inner, u32* masks, bf16* d_q,                 \
+                                   const bf16* d_out, const float* logs, const u32* masks, float* inner, bf16* d_q,           \
                                    float* partial, DROPOUT(d)) {                                                              \
-        flash_backward_queries<D>(FLASH_OF, q, k, v, bias, out, d_out, logs, inner, masks, d_q, partial, DROPOUT_OF(d));      \
+        flash_backward_queries<D>(FLASH_OF, q, k, v, bias, out, d_out, logs, masks, inner, d_q, partial, DROPOUT_OF(d));      \
     }                                                                                                                         \
     extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)                                                               \
         flash_backward_keys_##D(FLASH, const bf16* q, const bf16* k, const bf16* v, const float* bias, const bf16* d_out,     \
-                                const float* logs, const float* inner, const u32* masks, bf16* d_k, bf16* d_v, DROPOUT(d)) {  \
-        flash_backward_keys<D>(FLASH_OF, q, k, v, bias, d_out, logs, inner, masks, d_k, d_v, DROPOUT_OF(d));                  \
+                                const float* logs, const u32* masks, const float* inner, bf16* d_k, bf16* d_v, DROPOUT(d)) {  \
+        flash_backward_keys<D>(FLASH_OF, q, k, v, bias, d_out, logs, masks, inner, d_k, d_v, DROPOUT_OF(d));                  \
     }
 
 KERNELS(32)

@@ -109,7 +109,7 @@ pub struct Cuda {
     ticket: Memory,
     commands: Mutex<Commands>,
     scratch: Mutex<HashMap<Scratch, Memory>>,
-    /// Scratch that was too small, until the device no longer uses it.
+    /// Scratch and attached memory that was too small, until the device no longer uses it.
     retired: Mutex<Vec<Memory>>,
     /// Numbers that never change, by what they are.
     tables: Mutex<HashMap<Vec<u32>, Memory>>,
@@ -146,6 +146,8 @@ pub struct Buffer {
     memory: Memory,
     kind: Type,
     len: usize,
+    /// What else belongs to its content: the bits of an attention's dropout to the logarithms of the way forward.
+    attached: Option<Memory>,
 }
 
 /// Ids, and the host memory that they are copied from.
@@ -297,6 +299,19 @@ impl Cuda {
             }
         }
         scratch[&of].address
+    }
+
+    /// At least so many bytes that belong to the content of a buffer. Where there is no room, the next read says so.
+    fn attach(&self, to: &mut Buffer, bytes: usize) -> u64 {
+        if to.attached.as_ref().is_none_or(|memory| memory.bytes < bytes) {
+            // Commands that were collected but not started may name it.
+            lock(&self.retired).extend(to.attached.take());
+            match Memory::new(&self.context, bytes) {
+                Ok(memory) => to.attached = Some(memory),
+                Err(error) => self.fail(error),
+            }
+        }
+        to.attached.as_ref().map_or(0, |memory| memory.address)
     }
 
     /// The address of these numbers, which are copied to the device when they are first asked for.
@@ -454,7 +469,7 @@ impl Device for Cuda {
             return Err(DeviceError::Failed { device: self.name(), reason });
         }
         self.zero_bytes(memory.address, memory.bytes);
-        Ok(Buffer { memory, kind, len })
+        Ok(Buffer { memory, kind, len, attached: None })
     }
 
     fn set_buffer(&self, to: &mut Buffer, values: &[f32]) {
