@@ -445,7 +445,7 @@ pub struct DataFetch {
 Examples:
   untuned bench step --model gpt --preset paper --batch 4
   untuned bench step --model gpt --preset paper --batch 64 --device cuda:0
-  untuned bench update --json
+  untuned bench update --rule adamw --json
   untuned bench rule inexact-polyak")]
 pub enum Bench {
     Step(BenchStep),
@@ -526,6 +526,9 @@ impl From<Preset> for train::Preset {
 /// The gradient's norm and the update of 67 million parameters
 #[derive(Debug, clap::Args)]
 pub struct BenchUpdate {
+    /// The rule or optimizer, like adamw or prodigy
+    #[arg(long, value_name = "RULE", default_value = "inexact-polyak")]
+    pub rule: String,
     /// Updates that are timed
     #[arg(long, value_name = "N", default_value = "20")]
     pub steps: NonZero<u32>,

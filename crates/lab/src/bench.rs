@@ -1,12 +1,19 @@
 //! How long a training step, an update and a rule take on this machine.
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use serde::Serialize;
-use untuned::{Observation, Rule, StepRule};
+use untuned::optimizers::formula::Program;
+use untuned::optimizers::{
+    Around, Change, Keep, Measure, Method, Optimizer as _, OptimizerSpec, Plain, Space, Vectors,
+};
+use untuned::{Observation, Rule, Setting, StepRule};
+use untuned_net::arena::{Initial, Layout};
 use untuned_net::device::Device;
 use untuned_net::models::{Feed, Noise, SCALARS, loss_of};
 use untuned_net::random::Site;
+use untuned_net::space::ArenaSpace;
 
 use crate::train::place::{OpenedPlace, Work};
 use crate::train::{Model, Place, Preset, Shape, TrainError};
@@ -115,7 +122,7 @@ impl Work for StepBench {
             }
             start = Instant::now();
             let seen = loss_of(&values);
-            device.update(&mut x, None, &dx, seen.objective / (5000f64.sqrt() * values[SCALARS]), 0.0);
+            device.update(&mut x, &dx, seen.objective / (5000f64.sqrt() * values[SCALARS]));
             if step == 0 {
                 // Waits for the update.
                 device.read(&scalars, &mut values)?;
@@ -143,6 +150,8 @@ impl Work for StepBench {
 /// The gradient's norm and the update: one pass over memory each.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct UpdateTime {
+    /// The rule or optimizer.
+    pub rule: String,
     /// Where it ran.
     pub device: String,
     /// What the GPU's maker calls it.
@@ -152,26 +161,37 @@ pub struct UpdateTime {
     pub precision: &'static str,
     /// Parameters.
     pub params: usize,
-    /// The median time of both passes.
+    /// The median time of all passes.
     pub ms: f64,
-    /// 16 bytes per parameter by that median: the norm reads the gradient, the update reads both and writes one.
+    /// What the passes read and write: for Inexact Polyak 16, the norm reading the gradient, the update reading both and writing one.
+    pub bytes_per_param: f64,
+    /// That by the median.
     pub bytes_per_s: f64,
-    /// The same of a plain copy between the passes, 8 bytes per parameter: what this memory can do.
+    /// The same of a plain copy between the steps, 8 bytes per parameter: what this memory can do.
     pub copy_bytes_per_s: f64,
 }
 
 /// Parameters of [`update`]: 256 MiB of them, more than any cache holds.
 const UPDATED: usize = 1 << 26;
 
-/// Times `steps` updates, each until it is done.
+/// Times `steps` updates of a method, each until it is done.
 ///
 /// # Errors
-/// When the device cannot be opened, has too little memory, or fails.
-pub fn update(steps: u32, place: Place, threads: Option<usize>) -> Result<UpdateTime, TrainError> {
-    place.run(threads, UpdateBench { steps })
+/// When the method cannot be built or refuses a step, or the device cannot be opened, has too little memory, or fails.
+pub fn update(
+    rule: &OptimizerSpec,
+    steps: u32,
+    place: Place,
+    threads: Option<usize>,
+) -> Result<UpdateTime, TrainError> {
+    let setting = Setting { steps: u64::from(WARM_UP + steps), f_star: Some(0.0) };
+    let method = rule.build(&setting)?;
+    place.run(threads, UpdateBench { rule: rule.to_string(), method, steps })
 }
 
 struct UpdateBench {
+    rule: String,
+    method: Method,
     steps: u32,
 }
 
@@ -184,23 +204,34 @@ impl Work for UpdateBench {
         D::Buffer: Send,
         D::Ids: Send,
     {
-        let mut values = vec![0.0; UPDATED];
-        Site { seed: 1, site: 3, step: 0 }.fill_uniform(&mut values, -1.0, 1.0);
+        let UpdateBench { rule, mut method, steps } = self;
+        // The norm reads the gradient.
+        let bytes = 4.0 * (1 + traffic(&method)) as f64;
+        let mut layout = Layout::default();
+        layout.matrix("all", 1 << 13, UPDATED >> 13, Initial::Uniform(1.0));
+        let values = layout.initial(1);
+        let space = ArenaSpace::new(device, &layout);
         let (mut x, gradient) = (device.parameters(&values)?, device.parameters(&values)?);
         let mut copied = device.parameters(&values)?;
         drop(values);
-        let mut scalars = device.scalars(1)?;
+        let mut kept = Keep::all(&space, &method.keeps(), &x)?;
+        let around = Around { weight_decay: 0.1, ..Around::default() };
+        let mut values = vec![0.0; 1 + method.measures()];
+        let mut scalars = device.scalars(values.len())?;
         let (mut times, mut copies) = (Vec::new(), Vec::new());
-        let mut values = [0.0];
-        for step in 0..WARM_UP + self.steps {
+        for step in 0..WARM_UP + steps {
             let start = Instant::now();
             device.copy_parameters(&gradient, &mut copied);
             device.read(&scalars, &mut values)?;
             let copy = start.elapsed().as_secs_f64() * 1e3;
             let start = Instant::now();
             device.square_norm(&gradient, &mut scalars, 0);
+            let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
+            method.measure(&space, &around, &at, &mut scalars, 1);
             device.read(&scalars, &mut values)?;
-            device.update(&mut x, None, &gradient, 1e-3 / values[0], 0.0);
+            let seen = Observation::new(u64::from(step), 1.0, values[0].sqrt());
+            let stepped = method.step(&space, &seen, &values[1..], &around, at);
+            stepped.map_err(|refusal| TrainError::Request(refusal.to_string()))?;
             device.read(&scalars, &mut values)?;
             if step >= WARM_UP {
                 times.push(start.elapsed().as_secs_f64() * 1e3);
@@ -210,14 +241,93 @@ impl Work for UpdateBench {
         let ms = median(times);
         let rate = |bytes: f64, ms: f64| UPDATED as f64 * bytes / ms * 1e3;
         Ok(UpdateTime {
+            rule,
             device: device.name(),
             gpu: opened.model().map(String::from),
             precision: opened.place.precision(),
             params: UPDATED,
             ms,
-            bytes_per_s: rate(16.0, ms),
+            bytes_per_param: bytes,
+            bytes_per_s: rate(bytes, ms),
             copy_bytes_per_s: rate(8.0, median(copies)),
         })
+    }
+}
+
+/// How many vectors a method's step reads and writes, in its second step: a first one may do more.
+fn traffic(method: &Method) -> usize {
+    let (mut method, space) = (method.clone(), Counter::default());
+    let (mut x, gradient) = (vec![1.0], vec![0.5]);
+    let Ok(mut kept) = Keep::all(&space, &method.keeps(), &x);
+    let mut sums = vec![0.0; method.measures()];
+    for step in 0..2 {
+        space.vectors.set(0);
+        let around = Around::default();
+        let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
+        method.measure(&space, &around, &at, &mut sums, 0);
+        // A refusal has no traffic, and the timed steps will say so.
+        let _ = method.step(&space, &Observation::new(step, 1.0, 0.5), &sums, &around, at);
+    }
+    space.vectors.get()
+}
+
+/// One number, and a count of the vectors that passes over it read and write.
+struct Counter {
+    plain: Plain,
+    vectors: Cell<usize>,
+}
+
+impl Default for Counter {
+    fn default() -> Counter {
+        Counter { plain: Plain::new(1), vectors: Cell::new(0) }
+    }
+}
+
+impl Counter {
+    fn count(&self, vectors: usize) {
+        self.vectors.set(self.vectors.get() + vectors);
+    }
+}
+
+impl Space for Counter {
+    type Vector = Vec<f64>;
+    type Sums = Vec<f64>;
+    type Error = std::convert::Infallible;
+
+    const LARGEST: f64 = Plain::LARGEST;
+
+    fn zeros(&self) -> Result<Vec<f64>, Self::Error> {
+        self.plain.zeros()
+    }
+
+    fn copy(&self, from: &Vec<f64>, to: &mut Vec<f64>) {
+        self.count(2);
+        self.plain.copy(from, to);
+    }
+
+    fn change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
+        &self,
+        formula: F,
+        scalars: [f64; S],
+        decay: f64,
+        change: [&mut Vec<f64>; M],
+        read: [&Vec<f64>; R],
+    ) {
+        self.count(Program::of_change::<F, S, M, R>().reads() + M);
+        self.plain.change(formula, scalars, decay, change, read);
+    }
+
+    fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
+        &self,
+        formula: F,
+        scalars: [f64; S],
+        decay: f64,
+        read: [&Vec<f64>; R],
+        sums: &mut Vec<f64>,
+        at: usize,
+    ) {
+        self.count(Program::of_measure::<F, S, R, K>().reads());
+        self.plain.measure(formula, scalars, decay, read, sums, at);
     }
 }
 
@@ -273,6 +383,17 @@ mod tests {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 3.0);
         assert!(median(vec![]).is_nan());
+    }
+
+    /// Counted by hand: x, g and what is kept, read and written.
+    #[test]
+    fn the_traffic_of_a_step() {
+        let count = |spec: &str| {
+            let setting = Setting { steps: 10, f_star: None };
+            traffic(&spec.parse::<OptimizerSpec>().unwrap().build(&setting).unwrap())
+        };
+        assert_eq!((count("inexact-polyak"), count("adamw")), (3, 7));
+        assert_eq!((count("dog"), count("polyak-adam")), (2 + 3, 2 + 7));
     }
 
     #[test]

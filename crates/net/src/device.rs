@@ -6,8 +6,9 @@
 //! Every operation is a deterministic function of its inputs, whatever the number of threads.
 
 use crate::arena::View;
+use crate::formulas::{Descend, SquareDistance, SquareNorm};
 use crate::random::Site;
-use untuned::optimizers::AdamConstants;
+use untuned::optimizers::{Change, Measure};
 
 /// Why a device could not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -295,38 +296,48 @@ pub trait Device: Sized {
     /// Waits for everything before, and reads the scalars.
     fn read(&self, from: &Self::Scalars, values: &mut [f64]) -> Result<(), DeviceError>;
 
-    /// `scalars[at] = ‖v‖²`, summed in f64.
-    fn square_norm(&self, v: &Self::Parameters, scalars: &mut Self::Scalars, at: usize);
-    /// `scalars[at] = ‖a − b‖²`, summed in f64.
+    /// Changes parameters in one pass, as [`Space::change`](untuned::optimizers::Space::change) says, with decay in these views
+    /// only, which stand in the order of their offsets.
+    fn change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
+        &self,
+        formula: F,
+        scalars: [f64; S],
+        decay: f64,
+        decayed: &[View],
+        change: [&mut Self::Parameters; M],
+        read: [&Self::Parameters; R],
+    );
+    /// Sums over parameters in one pass, as [`Space::measure`](untuned::optimizers::Space::measure) says, with decay as above. The
+    /// sums, in f64, go to the places from `at` on.
+    #[allow(clippy::too_many_arguments)]
+    fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
+        &self,
+        formula: F,
+        scalars: [f64; S],
+        decay: f64,
+        decayed: &[View],
+        read: [&Self::Parameters; R],
+        to: &mut Self::Scalars,
+        at: usize,
+    );
+    /// `scalars[at] = ‖v‖²`.
+    fn square_norm(&self, v: &Self::Parameters, scalars: &mut Self::Scalars, at: usize) {
+        self.measure(SquareNorm, [], 0.0, &[], [v], scalars, at);
+    }
+    /// `scalars[at] = ‖a − b‖²`.
     fn square_distance(
         &self,
         a: &Self::Parameters,
         b: &Self::Parameters,
         scalars: &mut Self::Scalars,
         at: usize,
-    );
-    /// `scalars[at] = Σ v`, summed in f64.
-    fn sum(&self, v: &Self::Parameters, scalars: &mut Self::Scalars, at: usize);
-    /// `to = from − size · gradient`, and with `decay` first `from · (1 − decay)`.
-    fn update(
-        &self,
-        to: &mut Self::Parameters,
-        from: Option<&Self::Parameters>,
-        gradient: &Self::Parameters,
-        size: f64,
-        decay: f64,
-    );
-    /// One step of Adam in one pass, as [`Space::adam`](untuned::optimizers::Space::adam) says, with decay in these views only,
-    /// which stand in the order of their offsets.
-    fn adam(
-        &self,
-        x: &mut Self::Parameters,
-        gradient: &Self::Parameters,
-        m: &mut Self::Parameters,
-        v: &mut Self::Parameters,
-        constants: &AdamConstants,
-        decayed: &[View],
-    );
+    ) {
+        self.measure(SquareDistance, [], 0.0, &[], [a, b], scalars, at);
+    }
+    /// `x −= size · gradient`.
+    fn update(&self, x: &mut Self::Parameters, gradient: &Self::Parameters, size: f64) {
+        self.change(Descend, [size], 0.0, &[], [x], [gradient]);
+    }
     /// `to = from`.
     fn copy_parameters(&self, from: &Self::Parameters, to: &mut Self::Parameters);
     /// Sets the view to 0.

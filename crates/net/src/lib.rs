@@ -5,6 +5,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod data;
 pub mod device;
+pub mod formulas;
 pub mod models;
 pub mod random;
 pub mod space;

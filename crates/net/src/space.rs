@@ -2,9 +2,9 @@
 
 use crate::arena::{Layout, View};
 use crate::device::{Device, DeviceError};
-use untuned::optimizers::{AdamConstants, Space};
+use untuned::optimizers::{Change, Measure, Space};
 
-/// Parameters on a device, of which the matrices decay.
+/// Parameters on a device, of which some decay.
 #[derive(Debug)]
 pub struct ArenaSpace<'a, D> {
     device: &'a D,
@@ -13,14 +13,20 @@ pub struct ArenaSpace<'a, D> {
 }
 
 impl<'a, D: Device> ArenaSpace<'a, D> {
-    /// The parameters of a network.
+    /// The parameters of a network, of which the matrices decay.
     pub fn new(device: &'a D, layout: &Layout) -> Self {
         Self { device, len: layout.len(), decayed: layout.matrices() }
+    }
+
+    /// The same, of which these decay; they stand in order.
+    pub fn decaying(self, decayed: Vec<View>) -> Self {
+        Self { decayed, ..self }
     }
 }
 
 impl<D: Device> Space for ArenaSpace<'_, D> {
     type Vector = D::Parameters;
+    type Sums = D::Scalars;
     type Error = DeviceError;
 
     /// A device may compute in f32.
@@ -30,14 +36,30 @@ impl<D: Device> Space for ArenaSpace<'_, D> {
         self.device.parameters(&vec![0.0; self.len])
     }
 
-    fn adam(
+    fn copy(&self, from: &D::Parameters, to: &mut D::Parameters) {
+        self.device.copy_parameters(from, to);
+    }
+
+    fn change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
         &self,
-        x: &mut D::Parameters,
-        gradient: &D::Parameters,
-        m: &mut D::Parameters,
-        v: &mut D::Parameters,
-        constants: &AdamConstants,
+        formula: F,
+        scalars: [f64; S],
+        decay: f64,
+        change: [&mut D::Parameters; M],
+        read: [&D::Parameters; R],
     ) {
-        self.device.adam(x, gradient, m, v, constants, &self.decayed);
+        self.device.change(formula, scalars, decay, &self.decayed, change, read);
+    }
+
+    fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
+        &self,
+        formula: F,
+        scalars: [f64; S],
+        decay: f64,
+        read: [&D::Parameters; R],
+        sums: &mut D::Scalars,
+        at: usize,
+    ) {
+        self.device.measure(formula, scalars, decay, &self.decayed, read, sums, at);
     }
 }

@@ -43,7 +43,7 @@ fn counted(device: &Cpu<f32>, network: &mut dyn Network<Cpu<f32>>, feed: Feed<'_
             device.square_distance(&x, &dx, &mut scalars, 4);
             let mut values = [0.0; 5];
             device.read(&scalars, &mut values).unwrap();
-            device.update(&mut x, None, &dx, 1e-3 * values[0] / values[3], 0.0);
+            device.update(&mut x, &dx, 1e-3 * values[0] / values[3]);
         };
         // Both threads must have met the largest of everything: which does what in a step is left to chance.
         (0..20).for_each(&mut step);

@@ -4,9 +4,18 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod methods;
+
+use methods::{Again, Everything, Watch};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use untuned::optimizers::formula::{Operation, Program};
+use untuned::optimizers::{Change, Measure};
+use untuned_net::arena::{Initial, Layout};
+use untuned_net::cuda::formula::{self, Pass};
 use untuned_net::cuda::{Cuda, Precision, compile, libraries};
+use untuned_net::formulas::{Combine, Descend, Part, SquareDistance, SquareNorm};
 
 /// The compiler's version, if there is one.
 fn compiler() -> Option<(u32, u32)> {
@@ -54,6 +63,112 @@ fn every_kernel() {
         println!("{architecture} with NVRTC {major}.{minor}: {:.1} s", start.elapsed().as_secs_f64());
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// The formulas of passes, written down.
+struct Programs(Vec<(Pass, Program)>);
+
+impl Programs {
+    fn add(&mut self, pass: Pass, program: Program) {
+        if !self.0.contains(&(pass, program.clone())) {
+            self.0.push((pass, program));
+        }
+    }
+}
+
+impl Watch for Programs {
+    fn change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
+        &mut self,
+        _: Again<F>,
+        _: [f64; S],
+        _: f64,
+        _: [&[f64]; M],
+        _: [&[f64]; R],
+        _: [&[f64]; M],
+    ) {
+        self.add(Pass::Change, Program::of_change::<F, S, M, R>());
+    }
+
+    fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
+        &mut self,
+        _: Again<F>,
+        _: [f64; S],
+        _: f64,
+        _: [&[f64]; R],
+    ) {
+        self.add(Pass::Measure, Program::of_measure::<F, S, R, K>());
+    }
+}
+
+/// All formulas: those of the methods, of the devices, and one that uses everything.
+fn programs() -> Vec<(Pass, Program)> {
+    let mut layout = Layout::default();
+    layout.matrix("matrix", 2, 5, Initial::Normal(1.0));
+    let mut programs = Programs(Vec::new());
+    programs.add(Pass::Change, Program::of_change::<Descend, 1, 1, 1>());
+    programs.add(Pass::Change, Program::of_change::<Part, 1, 1, 1>());
+    programs.add(Pass::Change, Program::of_change::<Combine, 2, 1, 1>());
+    programs.add(Pass::Change, Program::of_change::<Everything, 2, 2, 1>());
+    programs.add(Pass::Measure, Program::of_measure::<Everything, 2, 2, 3>());
+    programs.add(Pass::Measure, Program::of_measure::<SquareNorm, 0, 1, 1>());
+    programs.add(Pass::Measure, Program::of_measure::<SquareDistance, 0, 2, 1>());
+    methods::specs().iter().fold(programs, |programs, spec| methods::walk(spec, &layout, programs)).0
+}
+
+#[test]
+fn every_formula() {
+    let programs = programs();
+    let mut texts = BTreeMap::new();
+    for (pass, program) in &programs {
+        let (kernel, text) = formula::kernel(*pass, program);
+        assert!(kernel.name.starts_with(program.name) && kernel.arguments <= 40, "{kernel:?}");
+        // Another text has another name.
+        assert!(texts.insert(kernel.name, text.clone()).is_none_or(|other| other == text), "{kernel:?}");
+    }
+    for name in ["Adam", "Sum", "DescendFrom", "Take"] {
+        assert!(programs.iter().any(|(_, program)| program.name == name), "no method uses {name}");
+    }
+    println!("{} formulas", texts.len());
+    if compiler().is_none() {
+        return;
+    }
+    for architecture in ["sm_80", "sm_90a"] {
+        for (name, text) in &texts {
+            match compile::compile_text(name, text, architecture, false) {
+                Ok(binary) => assert!(is_binary(&binary)),
+                Err(error) => panic!("{error}\n{text}"),
+            }
+        }
+    }
+}
+
+/// A kernel takes and loads only what its formula uses, and its constants are exact.
+#[test]
+fn a_formula_that_does_not_decay() {
+    let program = Program {
+        name: "Odd::<name>",
+        scalars: 0,
+        vectors: 2,
+        operations: vec![
+            Operation::Decay,
+            Operation::Vector(0),
+            Operation::Vector(1),
+            Operation::Constant(0.1),
+            Operation::Constant(f64::INFINITY),
+            Operation::Smaller(2, 4),
+            Operation::Multiply(5, 3),
+        ],
+        results: vec![6],
+    };
+    let (kernel, text) = formula::kernel(Pass::Change, &program);
+    assert!(kernel.name.starts_with("Odd___name__") && !kernel.decays, "{kernel:?}");
+    assert!(!text.contains("load4(v0 + i)") && text.contains("load4(v1 + i)"), "{text}");
+    assert!(text.contains("0x3dcccccdu") && text.contains("0x7f800000u"), "{text}");
+    let (measure, text) = formula::kernel(Pass::Measure, &program);
+    assert!(text.contains("0x3fb999999999999aull") && measure.name != kernel.name, "{text}");
+    if compiler().is_some() {
+        compile::compile_text(measure.name, &text, "sm_80", true).unwrap();
+    }
 }
 
 /// Each file with kernels is one of the sources.
@@ -123,6 +238,22 @@ fn compiled_kernels_are_kept() {
     cached(false);
     std::fs::copy(entry(&folder), &path).unwrap();
     assert_eq!(cached(true), (binary, true));
+}
+
+#[test]
+fn formulas_are_kept_by_their_text() {
+    if compiler().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let cached = |text: &str| compile::cached_text(Some(folder.path()), "f", text, "sm_80", false).unwrap();
+    let (_, text) = formula::kernel(Pass::Change, &Program::of_change::<Descend, 1, 1, 1>());
+    let (binary, fresh) = cached(&text);
+    assert!(fresh && is_binary(&binary));
+    assert_eq!(cached(&text), (binary, false));
+    let other = text.replace(" - ", " + ");
+    assert_ne!(other, text);
+    assert!(cached(&other).1);
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub enum Average {
     /// Polynomial decay: `x̄_t = (1 − w) x̄_{t−1} + w x_t`, `w = (γ + 1)/(γ + t)`, `t` from 1 (Shamir & Zhang 2013).
     /// The authors of DoG call it mandatory, with `γ = 8`.
     Polynomial(f64),
+    /// Exponential decay: `x̄_t = d·x̄_{t−1} + (1 − d)·x_t`, begun with the first point itself, as `torch.optim.swa_utils` does.
+    Exponential(f64),
 }
 
 impl Average {
@@ -21,6 +23,8 @@ impl Average {
         match self {
             Average::Uniform => 1.0 / count as f64,
             Average::Polynomial(gamma) => (gamma + 1.0) / (gamma + count as f64),
+            Average::Exponential(_) if count <= 1 => 1.0,
+            Average::Exponential(decay) => 1.0 - decay,
         }
     }
 
@@ -61,5 +65,13 @@ mod tests {
             (averaged(Average::Polynomial(0.0), &[1.0, 2.0, 6.0]) - 3.0).abs() < 1e-15,
             "γ = 0 is the mean"
         );
+    }
+    /// By hand: 4, then 3 parts of it and one of 8, then 3 parts of that and one of 1.
+    #[test]
+    fn exponential_decay_by_hand() {
+        assert_eq!([1, 2, 3].map(|count| Average::Exponential(0.75).weight(count)), [1.0, 0.25, 0.25]);
+        assert_eq!(averaged(Average::Exponential(0.75), &[4.0]), 4.0);
+        assert_eq!(averaged(Average::Exponential(0.75), &[4.0, 8.0]), 5.0);
+        assert_eq!(averaged(Average::Exponential(0.75), &[4.0, 8.0, 1.0]), 4.0);
     }
 }

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use thiserror::Error;
 
 use crate::average::Average;
+use crate::optimizers::{Around, Keep, Optimizer, Plain, Vectors};
 use crate::problem::Problem;
 use crate::rule::{Needs, Observation, Point, Refusal, Step, StepKind, StepRule};
 use crate::vector;
@@ -205,14 +206,7 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
         steps: u64,
     ) -> Result<Run, StartError> {
         let problem = self.problem;
-        let wanted = problem.dimension();
-        if x0.len() != wanted {
-            return Err(StartError::Dimension { given: x0.len(), wanted });
-        }
-        if let Some(index) = x0.iter().position(|v| !v.is_finite()) {
-            return Err(StartError::NotFinite { index, value: x0[index] });
-        }
-
+        let wanted = self.check(x0)?;
         let needs = rule.needs();
         let x0_norm = vector::norm(x0);
         let mut points = Points::new(x0, needs);
@@ -247,14 +241,7 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
             };
 
             let iterate = Iterate { step, x, gradient, loss, grad_norm, next: answer.ok() };
-            if self.trace {
-                trace.push(Row::from(&iterate));
-            }
-            // No short cut: an observer sees every iterate, also the one at which another stops the run.
-            let mut stopped = false;
-            for observer in &mut self.observers {
-                stopped |= observer.see(&iterate).is_break();
-            }
+            let stopped = self.show(&iterate, &mut trace);
             let next = match answer {
                 Err(outcome) => break (outcome, loss),
                 Ok(_) if stopped => break (Outcome::Stopped { step }, loss),
@@ -274,6 +261,98 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
         let average = average.map(|(_, x)| Kept { step, loss: problem.value(&x), x });
         let (last, best) = points.finish(step, loss);
         Ok(Run { outcome, last, best, average, below_bound, trace })
+    }
+
+    /// Runs the loop with a method that moves the point itself. Where it has a [point to be
+    /// evaluated](Optimizer::evaluated) that is not the one it trains, that one stands for the average.
+    ///
+    /// # Errors
+    /// As [`minimize`].
+    pub fn optimize<O: Optimizer>(
+        mut self,
+        optimizer: &mut O,
+        x0: &[f64],
+        steps: u64,
+    ) -> Result<Run, StartError> {
+        let problem = self.problem;
+        let wanted = self.check(x0)?;
+        let (space, around) = (Plain::new(wanted), Around::default());
+        let (mut x, mut gradient) = (x0.to_vec(), vec![0.0; wanted]);
+        let Ok(mut kept) = Keep::all(&space, &optimizer.keeps(), &x);
+        let mut sums = vec![0.0; optimizer.measures()];
+        let x0_norm = vector::norm(x0);
+        let mut best = Kept { step: 0, loss: f64::INFINITY, x: x0.to_vec() };
+        let mut average = self.average.map(|kind| (kind, x0.to_vec()));
+        let (mut trace, mut below_bound, mut step) = (Vec::new(), 0, 0);
+        // Observers see the point that a step was made from.
+        let mut from = x0.to_vec();
+
+        let (outcome, loss) = loop {
+            let loss = problem.value_and_gradient(&x, &mut gradient);
+            let grad_norm = vector::norm(&gradient);
+            let finite = loss.is_finite() && grad_norm.is_finite();
+            from.copy_from_slice(&x);
+            if finite && loss <= best.loss {
+                (best.step, best.loss) = (step, loss);
+                best.x.copy_from_slice(&x);
+            }
+            let answer = if !finite {
+                Err(Outcome::Diverged { step })
+            } else if step == steps {
+                Err(if grad_norm == 0.0 { Outcome::Stationary } else { Outcome::Finished })
+            } else {
+                let dimension = wanted as u64;
+                let seen = Observation { x0_norm, dimension, ..Observation::new(step, loss, grad_norm) };
+                let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
+                optimizer.measure(&space, &around, &at, &mut sums, 0);
+                optimizer.step(&space, &seen, &sums, &around, at).map_err(Outcome::Refused)
+            };
+            let next = answer.ok();
+            let iterate = Iterate { step, x: &from, gradient: &gradient, loss, grad_norm, next };
+            let stopped = self.show(&iterate, &mut trace);
+            match answer {
+                Err(outcome) => break (outcome, loss),
+                Ok(_) if stopped => break (Outcome::Stopped { step }, loss),
+                Ok(next) => below_bound += u64::from(next.kind == StepKind::BelowBound),
+            }
+            if let Some((kind, mean)) = &mut average {
+                kind.add(mean, &from, step + 1);
+            }
+            step += 1;
+        };
+
+        // Where an observer stopped the run, the optimizer has made the step that the run does not take: what it would evaluate is
+        // that of the point after it.
+        let evaluated = average.map(|(_, mut point)| {
+            optimizer.evaluated(&space, &x, &kept, &mut point);
+            Kept { step, loss: problem.value(&point), x: point }
+        });
+        let last = Kept { step, loss, x: from };
+        Ok(Run { outcome, last, best, average: evaluated, below_bound, trace })
+    }
+
+    /// The problem's dimension, where the start fits it.
+    fn check(&self, x0: &[f64]) -> Result<usize, StartError> {
+        let wanted = self.problem.dimension();
+        if x0.len() != wanted {
+            return Err(StartError::Dimension { given: x0.len(), wanted });
+        }
+        match x0.iter().position(|v| !v.is_finite()) {
+            Some(index) => Err(StartError::NotFinite { index, value: x0[index] }),
+            None => Ok(wanted),
+        }
+    }
+
+    /// Shows an iterate to all observers, also those after one that stops the run, and says whether one did.
+    fn show(&mut self, iterate: &Iterate<'_>, trace: &mut Vec<Row>) -> bool {
+        if self.trace {
+            trace.push(Row::from(iterate));
+        }
+        let mut stopped = false;
+        for observer in &mut self.observers {
+            stopped |= observer.see(iterate).is_break();
+        }
+        stopped
     }
 }
 

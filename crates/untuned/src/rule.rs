@@ -225,6 +225,16 @@ pub enum Refusal {
         /// The norm.
         grad_norm: f64,
     },
+    /// The gradient's norm is finite, and its square is not a number that the parameters can hold.
+    #[error(
+        "step {step}: the gradient's norm is {grad_norm:e}, too large to be squared; clip it or begin nearer"
+    )]
+    TooLarge {
+        /// `t`.
+        step: u64,
+        /// The norm.
+        grad_norm: f64,
+    },
     /// Another measured value is NaN or infinite.
     #[error("step {step}: {what} is {value}")]
     NotFinite {

@@ -195,6 +195,76 @@ fn dog_options() {
     assert!(rule("dog", 10).needs().distance);
     let refused = rule("dog", 10).step(&Observation::new(4, 7.0, 1.0)).unwrap_err();
     assert_eq!(refused, Refusal::Missing { step: 4, what: "distance" });
+
+    let mut r = rule("dog:lr=0.5,first_step=0.25,eps=7", 10);
+    assert_eq!(r.step(&seen_at(0, 0.0, 3.0)).unwrap().size, 0.25, "as given, without lr");
+    assert_eq!(r.step(&seen_at(1, 5.0, 3.0)).unwrap().size, 0.5, "0.5 · 5/√(7 + 9 + 9)");
+    let both = build("dog:eps_rel=0.1,first_step=1", Setting::new(10)).unwrap_err();
+    assert!(both.to_string().contains("eps_rel") && both.to_string().contains("first_step"), "{both}");
+}
+
+#[test]
+fn dowg() {
+    // By default r̄_0² = eps = 1e-4.
+    near(rule("dowg", 10).step(&seen_at(0, 0.0, 1.0)).unwrap().size, 1e-4 / (0.01 + 1e-4));
+    let mut r = rule("dowg:lr=0.5,r2=4,eps=2", 10);
+    assert_eq!(r.step(&seen_at(0, 0.0, 3.0)).unwrap().size, 0.25, "0.5 · 4/(√(4 · 9) + 2)");
+    near(r.step(&seen_at(1, 4.0, 2.0)).unwrap().size, 0.5 * 16.0 / 12.0); // √(36 + 16 · 4) + 2
+    near(r.step(&seen_at(2, 1.0, 0.0)).unwrap().size, 0.0);
+    near(r.step(&seen_at(3, 1.0, 6.0)).unwrap().size, 0.5 * 16.0 / 28.0); // √(100 + 16 · 36) + 2: r̄ stays
+    assert!(rule("dowg", 10).needs().distance);
+    let refused = rule("dowg", 10).step(&Observation::new(4, 7.0, 1.0)).unwrap_err();
+    assert_eq!(refused, Refusal::Missing { step: 4, what: "distance" });
+    let nothing = build("dowg:eps=0", Setting::new(10)).unwrap_err();
+    assert!(nothing.to_string().contains("r2"), "{nothing}");
+    near(rule("dowg:eps=0,r2=4", 10).step(&seen_at(0, 0.0, 8.0)).unwrap().size, 0.25); // 4/√(4 · 64)
+}
+
+#[test]
+fn sps_max() {
+    let mut r = rule("sps-max:eps=0", 10);
+    near(size(&mut r, 0, 8.0, 4.0), 1.0); // 8/(0.5 · 16)
+    near(size(&mut r, 1, 8.0, 0.01), 160_000.0); // 8/(0.5 · 1e-4): no cap
+    let mut r = rule("sps-max:c=0.25,max_step=2,eps=3,lower_bound=-1", 10);
+    near(size(&mut r, 0, 6.0, 4.0), 1.0); // (6 + 1)/(0.25 · 16 + 3)
+    assert_eq!(size(&mut r, 1, 6.0, 2.0), 1.75, "(6 + 1)/(0.25 · 4 + 3)");
+    assert_eq!(size(&mut r, 2, 60.0, 2.0), 2.0, "61/4 is beyond the cap");
+    // ∞/∞ is no candidate, and no cap either.
+    let mut r = rule("sps-max:c=1e10,max_step=2,lower_bound=-1e308", 10);
+    let refused = r.step(&Observation::new(0, 1.7e308, 1.7e308)).unwrap_err();
+    assert!(matches!(refused, Refusal::Overflow { .. }), "{refused:?}");
+}
+
+#[test]
+fn sps_max_with_a_smooth_cap() {
+    let mut r = rule("sps-max:cap=smooth,c=1,first_step=1,gamma=4,epoch=2,eps=0", 10); // grows by √4 a step
+    assert_eq!(size(&mut r, 0, 9.0, 1.0), 2.0, "2 · 1 and not 9/1");
+    assert_eq!(size(&mut r, 1, 9.0, 1.0), 4.0, "2 · 2");
+    let below = step(&mut r, 2, -1.0, 1.0);
+    assert_eq!((below.size, below.kind), (0.0, StepKind::BelowBound));
+    assert_eq!(size(&mut r, 3, 3.0, 1.0), 3.0, "3/1 and not 2 · 4: the step of size 0 is not remembered");
+    assert_eq!(size(&mut r, 4, 9.0, 1.0), 6.0, "2 · 3");
+    assert_eq!(size(&mut r, 5, 1e-300, 1e100), 0.0, "1e-500 is no float");
+    assert_eq!(size(&mut r, 6, 99.0, 1.0), 12.0, "2 · 6: that 0 is not remembered either");
+    // By default the factor is 2 in 500 steps.
+    near(size(&mut rule("sps-max:cap=smooth", 10), 0, 9.0, 1.0), 2f64.powf(1.0 / 500.0));
+    for (spec, other) in [
+        ("sps-max:cap=smooth,max_step=1", "cap=constant"),
+        ("sps-max:gamma=2", "cap=smooth"),
+        ("sps-max:cap=constant,epoch=2", "cap=smooth"),
+        ("sps-max:first_step=2", "cap=smooth"),
+    ] {
+        let wrong = build(spec, Setting::new(10)).unwrap_err();
+        assert!(wrong.to_string().contains(other), "{spec}: {wrong}");
+    }
+}
+
+#[test]
+fn ali_g() {
+    let mut r = rule("ali-g:eps=7,max_lr=0.5", 10);
+    assert_eq!(size(&mut r, 0, 4.0, 3.0), 0.25, "4/(9 + 7)");
+    assert_eq!(size(&mut r, 1, 32.0, 3.0), 0.5, "32/16 is beyond the largest step");
+    near(size(&mut rule("ali-g:lower_bound=1", 10), 0, 4.0, 2.0), 3.0 / (4.0 + 1e-5));
 }
 
 #[test]

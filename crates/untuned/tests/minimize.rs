@@ -8,10 +8,11 @@ use std::ops::ControlFlow;
 use proptest::prelude::*;
 use untuned::average::Average;
 use untuned::minimize::{Iterate, StartError, TRACED_DIMENSIONS};
+use untuned::optimizers::{OptimizerSpec, Scalar};
 use untuned::problems::{Function, Quartic};
 use untuned::{
-    Minimizer, Needs, Observation, Outcome, Point, Problem, Refusal, RuleSpec, Run, Setting, Step, StepKind,
-    StepRule, minimize,
+    Minimizer, Needs, Observation, Outcome, Point, Problem, ProblemSpec, Refusal, RuleSpec, Run, Setting,
+    Step, StepKind, StepRule, minimize,
 };
 
 const RULES: &[&str] = &[
@@ -25,6 +26,10 @@ const RULES: &[&str] = &[
     "dog:eps_rel=0.1",
     "anytime-polyak:lower_bound=-0.5",
     "level-polyak:lower_bound=-1",
+    "sps-max:max_step=0.1",
+    "sps-max:cap=smooth,first_step=0.001,epoch=5",
+    "ali-g:max_lr=0.1",
+    "dowg:r2=0.01",
     "adaptive-polyak:lower_bound=-1",
     "adaptive-polyak:lower_bound=-1,variant=epochs",
     "adaptive-polyak:lower_bound=-1,variant=epochs,restart=best",
@@ -571,5 +576,47 @@ fn refined_bounds_do_not_stop_short_of_the_optimum() {
             let gap = run(spec, &valley, &[1.0, 1.0], steps).best.loss - 1.0;
             assert!(gap < 1e-12, "{spec}, k = {k}: {gap:e}");
         }
+    }
+}
+
+/// Any rule is an optimizer, and walks as it does in the loop that knows rules only.
+#[test]
+fn a_rule_as_an_optimizer_makes_the_same_steps() {
+    let problems = ["quartic:l1=10", "quadratic", "absolute"];
+    for problem in problems.map(|spec| spec.parse::<ProblemSpec>().unwrap().build().unwrap()) {
+        for spec in RULES {
+            let spec: RuleSpec = spec.parse().unwrap();
+            let build = || spec.build(&Setting::of(problem.as_ref(), 200)).unwrap();
+            let (minimizer, start) = (|| Minimizer::new(problem.as_ref()), problem.start());
+            let alone = minimizer().run(&mut build(), &start, 200).unwrap();
+            let wrapped = minimizer().optimize(&mut Scalar::new(build()), &start, 200).unwrap();
+            let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(1e-9);
+            assert_eq!(alone.outcome, wrapped.outcome, "{spec}");
+            assert_eq!(alone.below_bound, wrapped.below_bound, "{spec}");
+            // The distance is summed in another way; all else is the same arithmetic.
+            for (a, b) in alone.trace.iter().zip(&wrapped.trace).take(30) {
+                assert!(close(a.loss, b.loss), "{spec}, step {}: {} {}", a.step, a.loss, b.loss);
+            }
+            let lowest = wrapped.trace.iter().map(|row| row.loss).fold(f64::INFINITY, f64::min);
+            assert_eq!(wrapped.best.loss, lowest, "{spec}");
+        }
+    }
+}
+
+/// AdamW on a quadratic goes down; the same run twice is the same.
+#[test]
+fn an_optimizer_minimizes() {
+    let problem = "quadratic".parse::<ProblemSpec>().unwrap().build().unwrap();
+    for (spec, most) in [("adamw:lr=0.05", 1e-2), ("polyak-adam", 1e-2)] {
+        let run = || {
+            let spec: OptimizerSpec = spec.parse().unwrap();
+            let mut method = spec.build(&Setting::of(problem.as_ref(), 2000)).unwrap();
+            Minimizer::new(problem.as_ref()).optimize(&mut method, &problem.start(), 2000).unwrap()
+        };
+        let first = run();
+        let gap = first.last.loss - problem.known().f_star.unwrap();
+        assert!(gap < most, "{spec}: {gap}");
+        assert_eq!((first.trace.len(), first.outcome), (2001, Outcome::Finished));
+        assert_eq!(first, run());
     }
 }

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use untuned::optimizers::{Around, Method, Optimizer, OptimizerSpec, Plain, catalog};
+use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, Vectors, catalog};
 use untuned::rules::RULES;
 use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec, Value, number};
-use untuned::{Observation, ProblemSpec, RuleSpec, Setting, SpecError, StepRule, problems};
+use untuned::{Observation, ProblemSpec, RuleSpec, Setting, SpecError, problems};
 
 /// The entries of both catalogs, each with what it is called there.
 fn entries() -> Vec<(&'static str, &'static Entry)> {
@@ -108,24 +108,15 @@ fn check(what: &'static str, text: &str) -> Result<(), TestCaseError> {
                     let setting = Setting { steps, f_star: Some(0.0) };
                     if let Ok(mut method) = printed.parse::<OptimizerSpec>().unwrap().build(&setting) {
                         for t in [0, 1, steps] {
-                            let base = Observation::new(t, 2.0, 0.5);
-                            let seen = Observation { distance: Some(0.0), grad_sum: Some(0.5), ..base };
-                            let size = match &mut method {
-                                Method::Rule(rule) => rule.step(&seen).map(|step| step.size),
-                                Method::Optimizer(optimizer) => {
-                                    let space = Plain { dimension: 1, decayed: Vec::new() };
-                                    let mut kept = vec![vec![0.0]; optimizer.keeps().len()];
-                                    let around = Around::default();
-                                    optimizer.step(
-                                        &space,
-                                        &seen,
-                                        &around,
-                                        &mut vec![1.0],
-                                        &vec![0.5],
-                                        &mut kept,
-                                    )
-                                }
-                            };
+                            let seen = Observation::new(t, 2.0, 0.5);
+                            let space = Plain::new(1);
+                            let (mut x, gradient) = (vec![1.0], vec![0.5]);
+                            let mut kept = Keep::all(&space, &method.keeps(), &x).unwrap();
+                            let mut sums = vec![0.0; method.measures()];
+                            let around = Around::default();
+                            let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
+                            method.measure(&space, &around, &at, &mut sums, 0);
+                            let size = method.step(&space, &seen, &sums, &around, at).map(|step| step.size);
                             let size = size.unwrap_or(0.0);
                             prop_assert!(size.is_finite() && size >= 0.0, "{:?}: {}", text, size);
                         }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use untuned::{RuleSpec, Setting};
+use untuned::{OptimizerSpec, RuleSpec, Setting};
 use untuned_lab::bench::{self, StepBench};
 use untuned_lab::train::Place;
 
@@ -52,16 +52,19 @@ fn step(args: &BenchStep, started: Instant) -> Result<(), End> {
 }
 
 fn update(args: &BenchUpdate) -> Result<(), End> {
+    let rule: OptimizerSpec = args.rule.parse().map_err(End::request)?;
     let threads = args.threads.map(usize::from);
-    let time = bench::update(args.steps.get(), args.place.place()?, threads).map_err(End::train)?;
+    let time = bench::update(&rule, args.steps.get(), args.place.place()?, threads).map_err(End::train)?;
     if args.json {
         return print_json(&time);
     }
     print(&format!(
-        "norm and update of {} parameters on {}: {:.2} ms, {:.1} GB/s; a copy has {:.1} GB/s\n",
+        "norm and update of {} parameters with {} on {}: {:.2} ms, {} bytes a parameter, {:.1} GB/s; a copy has {:.1} GB/s\n",
         time.params,
+        time.rule,
         time.device,
         time.ms,
+        time.bytes_per_param,
         time.bytes_per_s / 1e9,
         time.copy_bytes_per_s / 1e9
     ))

@@ -7,9 +7,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use untuned::average::Average;
 use untuned::minimize::{Iterate, Kept};
+use untuned::optimizers::{Method, Optimizer as _};
 use untuned::spec::number;
 use untuned::theory::{Accuracy, Explainer, Explanation};
-use untuned::{Minimizer, Outcome, Problem, ProblemSpec, RuleSpec, Run, Setting};
+use untuned::{Minimizer, OptimizerSpec, Outcome, Problem, ProblemSpec, RuleSpec, Run, Setting};
 use untuned_lab::trace::TraceFile;
 
 use crate::args::{Averaging, Minimize};
@@ -56,10 +57,13 @@ struct Ended {
 
 pub fn run(args: &Minimize) -> Result<(), End> {
     let problem_spec: ProblemSpec = args.problem.parse().map_err(End::request)?;
-    let rule_spec: RuleSpec = args.rule.parse().map_err(End::request)?;
+    let rule_spec: OptimizerSpec = args.rule.parse().map_err(End::request)?;
+    // The paper's theory is about scalar rules.
+    let explained = args.explain.then(|| args.rule.parse::<RuleSpec>()).transpose();
+    let explained = explained.map_err(|error| End::request(anyhow::anyhow!("--explain: {error}")))?;
     let problem = problem_spec.build().map_err(End::request)?;
     let problem = problem.as_ref();
-    let mut rule = rule_spec.build(&Setting::of(problem, args.steps)).map_err(End::request)?;
+    let mut method = rule_spec.build(&Setting::of(problem, args.steps)).map_err(End::request)?;
     let f_star = problem.known().f_star;
 
     let mut trace = match &args.trace {
@@ -82,14 +86,10 @@ pub fn run(args: &Minimize) -> Result<(), End> {
         Averaging::Uniform => Average::Uniform,
         Averaging::Polynomial => Average::Polynomial(8.0),
     };
-    let mut explainer = args.explain.then(|| {
-        let bound = if rule_spec.spec().entry().has("lower_bound") {
-            rule_spec.spec().number("lower_bound")
-        } else {
-            0.0
-        };
-        let explainer =
-            Explainer::new(problem, &rule_spec, bound, args.steps).accuracy(accuracy(problem, f_star));
+    let mut explainer = explained.as_ref().map(|rule| {
+        let bound =
+            if rule.spec().entry().has("lower_bound") { rule.spec().number("lower_bound") } else { 0.0 };
+        let explainer = Explainer::new(problem, rule, bound, args.steps).accuracy(accuracy(problem, f_star));
         if problem_spec.name() == "quartic" { explainer.quartic() } else { explainer }
     });
     let mut minimizer = Minimizer::new(problem).trace(false).average(Some(average)).observe(&mut watch);
@@ -99,7 +99,12 @@ pub fn run(args: &Minimize) -> Result<(), End> {
     if let Some(explainer) = &mut explainer {
         minimizer = minimizer.observe(explainer);
     }
-    let run = minimizer.run(&mut rule, &problem.start(), args.steps).map_err(End::request)?;
+    let start = problem.start();
+    let run = match &mut method {
+        Method::Rule(scalar) => minimizer.run(&mut scalar.rule, &start, args.steps),
+        method => minimizer.optimize(method, &start, args.steps),
+    };
+    let run = run.map_err(End::request)?;
     bar.finish_and_clear();
     if let (Some(trace), Some(path)) = (trace, &args.trace) {
         trace.finish().map_err(|e| End::io(e, format!("cannot write {}", path.display())))?;
@@ -116,7 +121,7 @@ pub fn run(args: &Minimize) -> Result<(), End> {
     };
     // A reader that went away changes nothing of how the run ended.
     printed.or_else(|end| if matches!(end, End::BrokenPipe) { Ok(()) } else { Err(end) })?;
-    for note in notes(&rule_spec, f_star, &run) {
+    for note in notes(&rule_spec, f_star, &run).into_iter().chain(method.concern()) {
         output::say(&format!("note: {note}"));
     }
     match run.outcome {
@@ -174,7 +179,7 @@ fn outcome(run: &Run) -> &'static str {
 fn result(
     args: &Minimize,
     problem: &ProblemSpec,
-    rule: &RuleSpec,
+    rule: &OptimizerSpec,
     f_star: Option<f64>,
     run: &Run,
 ) -> Printed {
@@ -194,7 +199,13 @@ fn result(
     }
 }
 
-fn words(args: &Minimize, problem: &ProblemSpec, rule: &RuleSpec, f_star: Option<f64>, run: &Run) -> String {
+fn words(
+    args: &Minimize,
+    problem: &ProblemSpec,
+    rule: &OptimizerSpec,
+    f_star: Option<f64>,
+    run: &Run,
+) -> String {
     let mut text = format!("{problem} with {rule}, {} steps: {}\n\n", args.steps, outcome(run));
     // Writing to a string cannot fail.
     let _ = writeln!(text, "  {:8} {:<24} gap", "", "loss");
@@ -211,7 +222,7 @@ fn words(args: &Minimize, problem: &ProblemSpec, rule: &RuleSpec, f_star: Option
 }
 
 /// What the user should know besides the result.
-fn notes(rule: &RuleSpec, f_star: Option<f64>, run: &Run) -> Vec<String> {
+fn notes(rule: &OptimizerSpec, f_star: Option<f64>, run: &Run) -> Vec<String> {
     let mut notes = Vec::new();
     if run.below_bound > 0 {
         let steps = run.below_bound;

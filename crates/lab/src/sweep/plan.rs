@@ -679,8 +679,8 @@ mod tests {
                 &["is 3", "grid.lr = [0.1, 1]"],
             ),
             (
-                format!("experiment = \"x.toml\"\nseeds = [1]\n{method}grid.lr = [3]"),
-                &["trial 0 (dog)", "lr"],
+                format!("experiment = \"x.toml\"\nseeds = [1]\n{method}grid.gamma = [3]"),
+                &["trial 0 (dog)", "gamma"],
             ),
             (
                 format!("experiment = \"x.toml\"\nseeds = [1]\nsteps = [3]\n{method}steps = [4]"),

@@ -19,8 +19,8 @@ use super::error::TrainError;
 use super::folder::{pretty, sync_folder, write_synced};
 
 /// Changes when an older program could not read a checkpoint, or would read it wrongly; also when the initial weights of a seed
-/// change, because they are not stored.
-const FORMAT: u32 = 1;
+/// change, because their norm is not stored.
+const FORMAT: u32 = 2;
 /// Checkpoints that are kept: a damaged one must have one before it.
 const KEPT: usize = 2;
 
@@ -49,8 +49,6 @@ pub struct State {
     pub rule: Method,
     /// Steps that were refused.
     pub refusals: u64,
-    /// The lowest objective so far, where the rule asks for the point.
-    pub best_objective: Option<f64>,
     /// The evaluation with the lowest validation loss.
     pub best_evaluation: Option<Evaluation>,
     /// The last evaluation.
@@ -117,7 +115,6 @@ impl State {
             step: 0,
             rule,
             refusals: 0,
-            best_objective: None,
             best_evaluation: None,
             last_evaluation: None,
             trace_bytes: 0,
@@ -519,9 +516,9 @@ mod tests {
             assert!(error.is_request() && error.to_string().contains(words), "{error}");
         }
         let path = folder.path().join(name(1)).join(STATE);
-        let text = fs::read_to_string(&path).unwrap().replace("\"format\": 1", "\"format\": 2");
+        let text = fs::read_to_string(&path).unwrap().replace("\"format\": 2", "\"format\": 1");
         fs::write(&path, text).unwrap();
-        assert!(find(folder.path()).unwrap_err().to_string().contains("format 2"));
+        assert!(find(folder.path()).unwrap_err().to_string().contains("format 1"));
     }
 
     proptest! {

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
-use untuned::optimizers::OptimizerSpec;
+use untuned::average::Average;
+use untuned::optimizers::{Method, Optimizer as _, OptimizerSpec};
+use untuned::{Setting, SpecError};
 
 use super::place::{AUTO, Place};
 
@@ -18,7 +20,7 @@ const DEFAULT_SCALE: &str = "quick";
 pub const GENERATED: &str = "generated";
 /// More steps than this do not fit the counter of the random numbers.
 const MOST_STEPS: u64 = u32::MAX as u64;
-/// A batch beyond this is a slip of the finger.
+/// A batch beyond this is a slip of the finger, and so are as many batches in a step.
 const LARGEST_BATCH: usize = 1 << 20;
 /// A method's name must fit beside a curve.
 const LONGEST_METHOD: usize = 60;
@@ -33,6 +35,8 @@ const KEYS: &[&str] = &[
     "epochs",
     "seed",
     "batch",
+    "accumulate",
+    "frozen",
     "data",
     "device",
     "precision",
@@ -47,7 +51,7 @@ const KEYS: &[&str] = &[
     "shape",
     "optimizer",
 ];
-const OPTIMIZER_KEYS: &[&str] = &["weight_decay", "clip", "warmup", "schedule", "final_rate"];
+const OPTIMIZER_KEYS: &[&str] = &["weight_decay", "clip", "warmup", "schedule", "final_rate", "average"];
 /// The part of the rate that nanoGPT keeps at the end of its cosine.
 const FINAL_RATE: f64 = 0.1;
 
@@ -219,9 +223,10 @@ pub enum Schedule {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Optimizer {
-    /// `x ← x·(1 − η·weight_decay) − η·g`: all parameters with a scalar rule, only the matrices with AdamW.
+    /// `x ← x·(1 − η·weight_decay) − η·g`: all parameters with a scalar rule, only the matrices with an optimizer, some of which add
+    /// it to the gradient instead, as they are published.
     pub weight_decay: f64,
-    /// AdamW's gradient is scaled to this norm where it is longer.
+    /// An optimizer's gradient is scaled to this norm where it is longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
     /// The steps in which the step size grows to what it is.
@@ -233,6 +238,43 @@ pub struct Optimizer {
     /// What is left of the step size at the end of the cosine.
     #[serde(skip_serializing_if = "is_usual_final_rate")]
     pub final_rate: f64,
+    /// The average of the points that is evaluated, and that is what the run leaves: `"polynomial"` or `"polynomial:8"`,
+    /// `"ema:0.999"`, `"uniform"`.
+    #[serde(skip_serializing_if = "Option::is_none", with = "average")]
+    pub average: Option<Average>,
+}
+
+/// An average as it is written.
+mod average {
+    use super::Average;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use untuned::spec::number;
+
+    const KNOWN: &str =
+        "write \"polynomial:8\" (a weight of at least 0), \"ema:0.999\" (from 0 on, below 1) or \"uniform\"";
+
+    pub(super) fn serialize<S: Serializer>(value: &Option<Average>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(Average::Polynomial(gamma)) => to.serialize_str(&format!("polynomial:{}", number(*gamma))),
+            Some(Average::Exponential(decay)) => to.serialize_str(&format!("ema:{}", number(*decay))),
+            Some(Average::Uniform) => to.serialize_str("uniform"),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Average>, D::Error> {
+        let text = String::deserialize(from)?;
+        let (name, given) = text.split_once(':').unwrap_or((&text, ""));
+        let number = |default: f64| if given.is_empty() { Some(default) } else { given.parse().ok() };
+        let read = match name {
+            "uniform" if given.is_empty() => Some(Average::Uniform),
+            "polynomial" => number(8.0).filter(|g: &f64| g.is_finite() && *g >= 0.0).map(Average::Polynomial),
+            "ema" => number(0.999).filter(|d| (0.0..1.0).contains(d)).map(Average::Exponential),
+            _ => None,
+        };
+        let wrong = || serde::de::Error::custom(format!("optimizer.average is {text:?}; {KNOWN}"));
+        read.map(Some).ok_or_else(wrong)
+    }
 }
 
 impl Default for Optimizer {
@@ -243,6 +285,7 @@ impl Default for Optimizer {
             warmup: 0,
             schedule: Schedule::Constant,
             final_rate: FINAL_RATE,
+            average: None,
         }
     }
 }
@@ -291,6 +334,12 @@ pub struct Config {
     pub seed: u64,
     /// Windows, columns or documents side by side.
     pub batch: usize,
+    /// Batches in a step: loss and gradient are the means over them.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub accumulate: usize,
+    /// Tensors, or beginnings of their names, that stay as they are: their gradient counts as 0, and they do not decay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frozen: Vec<String>,
     /// `generated`, or a file or folder.
     pub data: String,
     /// Where to compute.
@@ -329,6 +378,14 @@ pub struct Config {
 
 fn auto() -> String {
     AUTO.into()
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(number: &usize) -> bool {
+    *number == 1
 }
 
 /// What was typed beside the experiment's file.
@@ -433,6 +490,23 @@ impl Config {
         Ok(())
     }
 
+    /// The rule or optimizer, with the average of its points where one is wanted.
+    ///
+    /// # Errors
+    /// When it needs something that neither the spec nor the setting gives.
+    pub fn method(&self, setting: &Setting) -> Result<Method, SpecError> {
+        let method = self.rule.build(setting)?;
+        Ok(match self.optimizer.average {
+            Some(average) => method.averaged(average),
+            None => method,
+        })
+    }
+
+    /// The number of batches to train on, where the number of steps is given.
+    pub fn batches(&self) -> Option<u64> {
+        self.steps.map(|steps| steps.saturating_mul(self.accumulate as u64))
+    }
+
     /// Where to compute, and in what.
     ///
     /// # Errors
@@ -520,6 +594,16 @@ impl Config {
         if !(1..=LARGEST_BATCH).contains(&self.batch) {
             return wrong("batch", &self.batch, "give a number from 1 to 1048576");
         }
+        if !(1..=LARGEST_BATCH).contains(&self.accumulate) {
+            return wrong("accumulate", &self.accumulate, "give a number of batches from 1 to 1048576");
+        }
+        if self.batches().is_some_and(|batches| batches > MOST_STEPS) {
+            return wrong("accumulate", &self.accumulate, "at most 4294967295 batches can be told apart");
+        }
+        if self.accumulate > 1 && self.smoothness_every.is_some() {
+            let remedy = "the smoothness is measured on one batch: leave smoothness_every out";
+            return wrong("accumulate", &self.accumulate, remedy);
+        }
         if self.evaluate_every == Interval::Epoch && self.model != Model::Lstm {
             return wrong("evaluate_every", &"epoch", "only the LSTM reads its text in epochs: give steps");
         }
@@ -559,9 +643,11 @@ impl Config {
                     "give a number above 0, or leave it out to clip nothing",
                 );
             }
-            if !self.rule.is_optimizer() {
+            // What else a method needs to be built is another's to say.
+            let setting = Setting { f_star: Some(0.0), ..Setting::new(1) };
+            if self.rule.build(&setting).is_ok_and(|method| !method.clips()) {
                 let remedy = format!(
-                    "only adamw clips so, and the rule is {}; give rule = \"clipped-gd:lr=0.1,threshold={clip}\"",
+                    "{} does not clip; leave it out, or take adamw or clipped-gd:lr=0.1,threshold={clip}",
                     self.rule.name()
                 );
                 return wrong("optimizer.clip", &clip, &remedy);

@@ -8,7 +8,6 @@ use super::config::Config;
 use super::data::Data;
 use super::error::TrainError;
 use super::place::{OpenedPlace, Place, Work};
-use super::points::Points;
 use super::probe::Probe;
 use super::shape::Shape;
 use super::stepper::Stepper;
@@ -61,18 +60,18 @@ impl Work for Trial<'_> {
         let shape = Shape::of(config)?;
         let data = Data::open(config, &shape)?;
         let shape = shape.fitted(data.ids, data.longest_target);
-        let method = config.rule.build(&Setting { steps: data.steps, f_star: data.description.best_loss })?;
+        let method = config.method(&Setting { steps: data.steps, f_star: data.description.best_loss })?;
         let mut network = shape.network(device, config.batch, data.longest)?;
         let len = network.layout().len();
-        let mut points = Points::new(device, &vec![0.0; len], method.needs())?;
         let _probe = config.smoothness_every.map(|every| Probe::new(device, len, every)).transpose()?;
-        let _stepper = Stepper::new(device, network.layout(), &method, config.optimizer, data.steps)?;
+        let x0 = vec![0.0; len];
+        let mut stepper = Stepper::new(device, network.layout(), &x0, &method, config, data.steps)?;
         let mut scalars = device.scalars(SCALARS)?;
         let (inputs, targets) = (config.batch * data.longest, config.batch * data.longest_target);
         let (inputs, targets) = (vec![0; inputs], vec![0; targets]);
         let feed = Feed { inputs: &inputs, targets: &targets, batch: config.batch };
         let noise = Noise { seed: config.seed, step: 0 };
-        let (x, gradient) = points.here();
+        let (x, gradient) = stepper.here();
         network.gradient(device, feed, Some(noise), x, gradient, &mut scalars);
         Ok(device.read(&scalars, &mut [0.0; SCALARS])?)
     }

@@ -11,7 +11,6 @@ mod evaluate;
 mod fit;
 pub mod folder;
 pub mod place;
-mod points;
 mod probe;
 mod record;
 pub mod run;

@@ -1,5 +1,6 @@
 //! The local smoothness along a run: `‖∇f(x_{t+1}) − ∇f(x_t)‖ / ‖x_{t+1} − x_t‖`, `f` being the objective of step `t`'s batch.
 
+use untuned_net::arena::View;
 use untuned_net::device::{Device, DeviceError};
 use untuned_net::models::{Feed, Network, Noise, SCALARS};
 
@@ -57,7 +58,7 @@ impl<D: Device> Probe<D> {
         device.copy_parameters(gradient, &mut self.gradient);
     }
 
-    /// After the update to `x`: the local smoothness; nothing where the point did not move or a number is not finite.
+    /// After the update to `x`: the local smoothness without what is frozen; nothing where the point did not move or a number is not finite.
     pub(super) fn after_update(
         &mut self,
         device: &D,
@@ -65,10 +66,12 @@ impl<D: Device> Probe<D> {
         feed: Feed<'_>,
         noise: Noise,
         x: &D::Parameters,
+        frozen: &[View],
     ) -> Result<Option<f64>, DeviceError> {
         let carried = network.carry(device)?;
         network.set_carry(device, &self.carry);
         network.gradient(device, feed, Some(noise), x, &mut self.next_gradient, &mut self.scalars);
+        frozen.iter().for_each(|&view| device.clear(&mut self.next_gradient, view));
         network.set_carry(device, &carried);
         device.square_distance(&self.next_gradient, &self.gradient, &mut self.scalars, CHANGE);
         device.square_distance(x, &self.x, &mut self.scalars, DISTANCE);

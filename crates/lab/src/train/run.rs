@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
-use untuned::{Needs, Observation, Setting, Step};
+use untuned::optimizers::Optimizer as _;
+use untuned::{Observation, Setting, Step, StepKind};
 use untuned_net::device::Device;
-use untuned_net::models::{Network, Noise, SCALARS, loss_of};
+use untuned_net::models::{Loss, Network, Noise, SCALARS, loss_of};
 
 use super::checkpoint::{self, Checkpoint, Evaluation, Expected, Extra, State};
 use super::config::{Config, Interval, KeepBest};
@@ -17,23 +18,22 @@ use super::evaluate::evaluate;
 use super::fit;
 use super::folder::{CHECKPOINT, CONFIG, META, Opened, SUMMARY, TRACE, pretty, write_whole};
 use super::place::{OpenedPlace, Work};
-use super::points::Points;
 use super::probe::Probe;
 use super::record::Record;
 use super::shape::Shape;
 use super::sinks::Sinks;
-use super::stepper::Stepper;
+use super::stepper::{self, Stepper};
 use super::summary::Summary;
 use crate::traces::{EvalRow, Split, TraceRow};
 
-/// Where the rule's measurements stand after the parts of the loss.
+/// Where the gradient's squared norm stands after the parts of the loss, and after it what the method measures.
 const NORM: usize = SCALARS;
-const DISTANCE: usize = SCALARS + 1;
-const SUM: usize = SCALARS + 2;
-const READ: usize = SCALARS + 3;
+const MEASURED: usize = SCALARS + 1;
 
 /// Arrays of a checkpoint.
 const CARRY: &str = "carry";
+/// The current point, where the weights of a checkpoint are those of another one: that which is evaluated.
+const TRAINED: &str = "trained";
 pub(super) const BEST_VALIDATION: &str = "best_validation";
 
 /// Who watches a run, and may stop it.
@@ -197,9 +197,11 @@ impl Work for Training<'_> {
         let data = Data::open(config, &shape)?;
         let shape = shape.fitted(data.ids, data.longest_target);
         let setting = Setting { steps: data.steps, f_star: data.description.best_loss };
-        let rule = config.rule.build(&setting)?;
+        let rule = config.method(&setting)?;
         let network = shape.network(device, config.batch, data.longest)?;
         let parameters = network.layout().parameters();
+        // Before anything is written: a run that began cannot be asked for with another name.
+        stepper::frozen_views(network.layout(), &config.frozen)?;
 
         let folder = &opened.folder;
         fs::create_dir_all(folder).map_err(TrainError::io("make the folder", folder))?;
@@ -276,19 +278,19 @@ struct Trainer<'a, D: Device> {
     config: &'a Config,
     data: Data,
     network: Box<dyn Network<D>>,
-    points: Points<D>,
     probe: Option<Probe<D>>,
     stepper: Stepper<'a, D>,
-    needs: Needs,
     x0_norm: f64,
     scalars: D::Scalars,
-    values: [f64; READ],
+    values: Vec<f64>,
     filled: Filled,
     /// The batch of the next step, which is made while the device works.
     ahead: Ahead,
     /// What a checkpoint holds beside the arrays; its `rule` is the one that steps.
     state: State,
     refused_in_row: u32,
+    /// What the user was told of how it goes.
+    told: Vec<String>,
     best_validation: Option<Vec<f32>>,
     folder: &'a Path,
     record: Record,
@@ -307,23 +309,21 @@ impl<'a, D: Device> Trainer<'a, D> {
         folder: &'a Path,
         record: Record,
     ) -> Result<Self, TrainError> {
-        let needs = state.rule.needs();
-        let probe = config.smoothness_every.map(|every| Probe::new(device, network.layout().len(), every));
-        let points = Points::new(device, &network.layout().initial(config.seed), needs)?;
-        let stepper = Stepper::new(device, network.layout(), &state.rule, config.optimizer, data.steps)?;
-        let mut scalars = device.scalars(READ)?;
-        let mut values = [0.0; READ];
-        device.square_norm(points.x(), &mut scalars, NORM);
+        let (layout, method) = (network.layout(), &state.rule);
+        let probe = config.smoothness_every.map(|every| Probe::new(device, layout.len(), every));
+        let x0 = layout.initial(config.seed);
+        let stepper = Stepper::new(device, layout, &x0, method, config, data.steps)?;
+        let mut values = vec![0.0; MEASURED + method.measures()];
+        let mut scalars = device.scalars(values.len())?;
+        device.square_norm(stepper.x(), &mut scalars, NORM);
         device.read(&scalars, &mut values)?;
         Ok(Self {
             device,
             config,
             data,
             network,
-            points,
             probe: probe.transpose()?,
             stepper,
-            needs,
             x0_norm: values[NORM].sqrt(),
             scalars,
             values,
@@ -331,6 +331,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             ahead: Ahead::default(),
             state,
             refused_in_row: 0,
+            told: Vec::new(),
             best_validation: None,
             folder,
             record,
@@ -351,8 +352,13 @@ impl<'a, D: Device> Trainer<'a, D> {
                 ))
             })?;
         }
-        self.points.restore(self.device, &weights, state.best_objective, &extra)?;
-        self.stepper.restore(self.device, &extra)?;
+        let trained = match self.stepper.evaluates_another() {
+            false => &weights,
+            true => extra
+                .get(TRAINED)
+                .ok_or_else(|| TrainError::Request(format!("the checkpoint has no array {TRAINED}")))?,
+        };
+        self.stepper.restore(self.device, trained, &extra)?;
         self.network.set_carry(self.device, &extra.remove(CARRY).unwrap_or_default());
         self.best_validation = extra.remove(BEST_VALIDATION);
         self.data.training.seek(state.position.clone());
@@ -368,7 +374,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             let step = self.state.step;
             let evaluate = match self.config.evaluate_every {
                 Interval::Steps(every) => step.is_multiple_of(every),
-                Interval::Epoch => self.data.training.starts_epoch(step),
+                Interval::Epoch => self.batches(step).any(|n| self.data.training.starts_epoch(n)),
             };
             if evaluate && self.evaluate_once(watch)? {
                 return self.given_up(last_good);
@@ -400,55 +406,36 @@ impl<'a, D: Device> Trainer<'a, D> {
     fn step(&mut self, watch: &mut dyn Watch) -> Result<Result<Step, String>, TrainError> {
         let device = self.device;
         let step = self.state.step;
-        if !self.ahead.take(step, &mut self.data.training, &mut self.filled)? {
-            return Err(TrainError::Request(format!("there is no batch for step {step}")));
-        }
-        if self.filled.starts_afresh {
-            self.network.set_carry(device, &[]);
-        }
-        let feed = self.filled.feed();
-        let noise = Noise { seed: self.config.seed, step: step as u32 };
-        let mut probe = self.probe.as_mut().filter(|probe| probe.is_due(step));
-        if let Some(probe) = &mut probe {
-            probe.before_gradient(device, self.network.as_ref())?;
-        }
-        device.together(|| {
-            let (x, gradient) = self.points.here();
-            self.network.gradient(device, feed, Some(noise), x, gradient, &mut self.scalars);
-            let (x, gradient) = (self.points.x(), self.points.gradient());
-            device.square_norm(gradient, &mut self.scalars, NORM);
-            if let (true, Some(x0)) = (self.needs.distance, self.points.x0()) {
-                device.square_distance(x, x0, &mut self.scalars, DISTANCE);
-            }
-            if self.needs.grad_sum {
-                device.sum(gradient, &mut self.scalars, SUM);
-            }
-        });
-        if step + 1 < self.data.steps {
-            self.ahead.fill(step + 1, &mut self.data.training);
-        }
-        device.read(&self.scalars, &mut self.values)?;
-
-        let loss = loss_of(&self.values);
+        let (loss, tokens) = self.gradient()?;
         let seen = Observation {
             step,
             loss: loss.objective,
             grad_norm: self.values[NORM].sqrt(),
             x0_norm: self.x0_norm,
-            distance: self.needs.distance.then(|| self.values[DISTANCE].sqrt()),
-            grad_sum: self.needs.grad_sum.then_some(self.values[SUM]),
+            distance: None,
+            grad_sum: None,
             dimension: self.network.layout().parameters() as u64,
         };
+        let mut probe = self.probe.as_mut().filter(|probe| probe.is_due(step));
         if let Some(probe) = &mut probe {
-            probe.before_update(device, self.points.x(), self.points.gradient());
+            probe.before_update(device, self.stepper.x(), self.stepper.gradient());
         }
-        let answer = self.stepper.step(device, &mut self.state.rule, &mut self.points, &seen);
+        let answer = self.stepper.step(&mut self.state.rule, &seen, &self.values[MEASURED..]);
         let smoothness = match probe {
             Some(probe) if answer.is_ok() => {
-                probe.after_update(device, self.network.as_mut(), feed, noise, self.points.x())?
+                let (feed, noise) = (self.filled.feed(), Noise { seed: self.config.seed, step: step as u32 });
+                let (x, frozen) = (self.stepper.x(), self.stepper.frozen());
+                probe.after_update(device, self.network.as_mut(), feed, noise, x, frozen)?
             }
             _ => None,
         };
+        if let Ok(Step { kind: StepKind::BelowBound, .. }) = answer {
+            let rule = &self.config.rule;
+            let bound = if rule.spec().entry().has("lower_bound") { "lower_bound" } else { "f_star" };
+            let (objective, rule) = (loss.objective, rule.name());
+            let words = format!("step {step}: the loss {objective} is below the {bound} of {rule}");
+            self.tell_once("below the bound", words, watch);
+        }
         if answer.is_ok() {
             self.refused_in_row = 0;
         } else {
@@ -470,12 +457,58 @@ impl<'a, D: Device> Trainer<'a, D> {
             seconds: Some(seconds),
         };
         self.record.step(&row)?;
-        watch.stepped(&Stepped { step, loss: loss.plain, size, tokens: self.filled.tokens() });
+        watch.stepped(&Stepped { step, loss: loss.plain, size, tokens });
         Ok(answer)
+    }
+
+    /// The gradient at the current point, with loss, norm and what the method measures; and how many ids were read for it. Of
+    /// several batches loss and gradient are the means.
+    fn gradient(&mut self) -> Result<(Loss, usize), TrainError> {
+        let (device, step, last) = (self.device, self.state.step, self.config.accumulate - 1);
+        let (mut parts, mut tokens) = ([0.0; SCALARS], 0);
+        for (part, n) in self.batches(step).enumerate() {
+            if !self.ahead.take(n, &mut self.data.training, &mut self.filled)? {
+                return Err(TrainError::Request(format!("there is no batch {n} for step {step}")));
+            }
+            if self.filled.starts_afresh {
+                self.network.set_carry(device, &[]);
+            }
+            if let Some(probe) = self.probe.as_mut().filter(|probe| probe.is_due(step)) {
+                probe.before_gradient(device, self.network.as_ref())?;
+            }
+            let (feed, noise) = (self.filled.feed(), Noise { seed: self.config.seed, step: n as u32 });
+            device.together(|| {
+                let (x, gradient) = self.stepper.here();
+                self.network.gradient(device, feed, Some(noise), x, gradient, &mut self.scalars);
+                self.stepper.take_gradient(part);
+                if part == last {
+                    device.square_norm(self.stepper.gradient(), &mut self.scalars, NORM);
+                }
+            });
+            // Not among what is collected: its scalars change from step to step, and a graph would belong to one step.
+            if part == last {
+                self.stepper.measure(&self.state.rule, step, &mut self.scalars, MEASURED);
+            }
+            if n + 1 < self.batches(self.data.steps).start {
+                self.ahead.fill(n + 1, &mut self.data.training);
+            }
+            device.read(&self.scalars, &mut self.values)?;
+            tokens += self.filled.tokens();
+            parts.iter_mut().zip(&self.values).for_each(|(sum, value)| *sum += value / (last + 1) as f64);
+        }
+        Ok((loss_of(&parts), tokens))
     }
 
     fn seconds(&self) -> f64 {
         self.seconds_before + self.started.elapsed().as_secs_f64()
+    }
+
+    /// Says what concerns the user, once.
+    fn tell_once(&mut self, what: &str, words: String, watch: &mut dyn Watch) {
+        if !self.told.iter().any(|told| told == what) {
+            self.told.push(what.into());
+            watch.note(&words);
+        }
     }
 
     /// Evaluates the current weights, unless that was done before, and says whether the run is to be given up.
@@ -484,7 +517,7 @@ impl<'a, D: Device> Trainer<'a, D> {
         if let Some(last) = self.state.last_evaluation.filter(|last| last.step == step) {
             return Ok(self.is_hopeless(&last));
         }
-        let (network, x) = (self.network.as_mut(), self.points.x());
+        let (network, x) = (self.network.as_mut(), self.stepper.evaluated(&self.state.rule));
         let (filled, scalars) = (&mut self.filled, &mut self.scalars);
         let validation = evaluate(self.device, network, x, &mut self.data.validation, filled, scalars)?;
         let test = evaluate(self.device, network, x, &mut self.data.test, filled, scalars)?;
@@ -500,6 +533,10 @@ impl<'a, D: Device> Trainer<'a, D> {
         }
         self.state.last_evaluation = Some(evaluation);
         watch.evaluated(&evaluation);
+        if let Some(concern) = self.state.rule.concern() {
+            let words = format!("step {step}: {concern}");
+            self.tell_once("concern", words, watch);
+        }
         Ok(self.is_hopeless(&evaluation))
     }
 
@@ -512,10 +549,17 @@ impl<'a, D: Device> Trainer<'a, D> {
         late && evaluation.validation.is_none_or(|now| first.loss.is_some_and(|first| now >= first))
     }
 
-    fn weights(&self) -> Result<Vec<f32>, TrainError> {
+    /// The weights that the run would leave if it ended here.
+    fn weights(&mut self) -> Result<Vec<f32>, TrainError> {
         let mut weights = vec![0.0; self.network.layout().len()];
-        self.device.get_parameters(self.points.x(), &mut weights)?;
+        self.device.get_parameters(self.stepper.evaluated(&self.state.rule), &mut weights)?;
         Ok(weights)
+    }
+
+    /// The numbers of a step's batches.
+    fn batches(&self, step: u64) -> std::ops::Range<u64> {
+        let every = self.config.accumulate as u64;
+        step * every..(step + 1) * every
     }
 
     /// Writes a checkpoint, unless the last step was refused: the weights may be what is wrong.
@@ -525,12 +569,15 @@ impl<'a, D: Device> Trainer<'a, D> {
         }
         (self.state.trace_bytes, self.state.eval_bytes) = self.record.sync()?;
         self.state.seconds = self.seconds();
-        self.state.best_objective = self.points.best_objective();
         self.state.position = self.ahead.position(&self.data.training);
         let weights = self.weights()?;
         let mut extra = Extra::new();
-        self.points.save(self.device, weights.len(), &mut extra)?;
         self.stepper.save(self.device, weights.len(), &mut extra)?;
+        if self.stepper.evaluates_another() {
+            let mut trained = vec![0.0; weights.len()];
+            self.device.get_parameters(self.stepper.x(), &mut trained)?;
+            extra.insert(TRAINED.into(), trained);
+        }
         if let Some(best) = &self.best_validation {
             extra.insert(BEST_VALIDATION.into(), best.clone());
         }

@@ -2,6 +2,7 @@
 //! same order. For loops inside a [`dispatch`](super::math::dispatch).
 
 use super::math::Real;
+use untuned::optimizers::Number;
 
 /// Numbers that are added or compared side by side: a vector of AVX-512 in f32.
 pub const LANES: usize = 16;
@@ -26,13 +27,13 @@ pub fn largest<R: Real>(row: &[R]) -> R {
     let (chunks, rest) = row.as_chunks::<LANES>();
     for chunk in chunks {
         for lane in 0..LANES {
-            most[lane] = Real::max(most[lane], chunk[lane]);
+            most[lane] = Number::max(most[lane], chunk[lane]);
         }
     }
     for (lane, &value) in rest.iter().enumerate() {
-        most[lane] = Real::max(most[lane], value);
+        most[lane] = Number::max(most[lane], value);
     }
-    fold(most, Real::max)
+    fold(most, Number::max)
 }
 
 /// `row ← exp(row − shift)`, and the sums of its lanes.

@@ -5,24 +5,20 @@
 //! it. That set is chosen at run time: such a loop belongs into [`dispatch`]. The kernels on slices do that themselves.
 
 use std::fmt::Debug;
-use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+use std::ops::{AddAssign, DivAssign, MulAssign, SubAssign};
+use untuned::optimizers::Number;
 
-/// A floating-point type that networks compute with.
+/// A floating-point type that networks compute with, and formulas too.
 ///
 /// On a variable that is an `f32` by name, `x.exp()` is the standard library's; `Real::exp(x)` is this one.
 pub trait Real:
-    Copy
+    Number
     + Send
     + Sync
     + PartialEq
     + PartialOrd
     + Default
     + Debug
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
-    + Div<Output = Self>
-    + Neg<Output = Self>
     + AddAssign
     + SubAssign
     + MulAssign
@@ -42,18 +38,6 @@ pub trait Real:
     fn from_f32(value: f32) -> Self;
     /// The same number: `f64` holds those of every type here.
     fn to_f64(self) -> f64;
-    /// The larger one; `other` where the two do not compare. One instruction, unlike the standard library's.
-    #[inline(always)]
-    fn max(self, other: Self) -> Self {
-        if self > other { self } else { other }
-    }
-    /// The smaller one; `other` where the two do not compare.
-    #[inline(always)]
-    fn min(self, other: Self) -> Self {
-        if self < other { self } else { other }
-    }
-    /// Without its sign.
-    fn abs(self) -> Self;
     /// Neither infinite nor NaN.
     fn is_finite(self) -> bool;
     /// 1/x.
@@ -61,8 +45,6 @@ pub trait Real:
     fn recip(self) -> Self {
         Self::ONE / self
     }
-    /// √x.
-    fn sqrt(self) -> Self;
     /// x·y + z, rounded once.
     ///
     /// One instruction inside a [`dispatch`] on any processor that has it; outside of one on x86 a slow call of a function.
@@ -147,16 +129,8 @@ impl Real for f32 {
         f64::from(self)
     }
     #[inline(always)]
-    fn abs(self) -> f32 {
-        f32::abs(self)
-    }
-    #[inline(always)]
     fn is_finite(self) -> bool {
         f32::is_finite(self)
-    }
-    #[inline(always)]
-    fn sqrt(self) -> f32 {
-        f32::sqrt(self)
     }
     #[inline(always)]
     fn mul_add(self, factor: f32, summand: f32) -> f32 {
@@ -169,7 +143,7 @@ impl Real for f32 {
     #[inline(always)]
     fn exp(self) -> f32 {
         // Between numbers whose results are 0 and ∞; NaN stays.
-        let x = Real::min(89.0, Real::max(-104.0, self));
+        let x = Number::min(89.0, Number::max(-104.0, self));
         let (p, k) = exp_parts(x);
         // In two factors, because 2ᵏ alone may be too small or too large.
         let half = k >> 1;
@@ -178,7 +152,7 @@ impl Real for f32 {
     #[inline(always)]
     fn tanh(self) -> f32 {
         // (e²ᵗ − 1)/(e²ᵗ + 1), where 1 is subtracted before anything is rounded. At t = 10 it is 1.
-        let (p, k) = exp_parts(2.0 * Real::min(10.0, f32::abs(self)));
+        let (p, k) = exp_parts(2.0 * Number::min(10.0, f32::abs(self)));
         let scale = power_of_2(k);
         let e = scale.mul_add(p, scale - 1.0);
         (e / (e + 2.0)).copysign(self)
@@ -220,16 +194,8 @@ impl Real for f64 {
         self
     }
     #[inline(always)]
-    fn abs(self) -> f64 {
-        f64::abs(self)
-    }
-    #[inline(always)]
     fn is_finite(self) -> bool {
         f64::is_finite(self)
-    }
-    #[inline(always)]
-    fn sqrt(self) -> f64 {
-        f64::sqrt(self)
     }
     #[inline(always)]
     fn mul_add(self, factor: f64, summand: f64) -> f64 {

@@ -26,7 +26,7 @@ use crate::device::{
 use math::Real;
 use matrix::{Matrix, MatrixMut, Write};
 use std::sync::Mutex;
-use untuned::optimizers::AdamConstants;
+use untuned::optimizers::{Change, Measure};
 
 /// The processor, with a number of threads, for one caller at a time: two threads that use the same one at once may wait for each
 /// other without end.
@@ -201,32 +201,31 @@ impl<R: Real> Device for Cpu<R> {
         Ok(())
     }
 
-    fn square_norm(&self, v: &Vec<R>, scalars: &mut Vec<f64>, at: usize) {
-        scalars[at] = vector::square_norm(self, v);
-    }
-
-    fn square_distance(&self, a: &Vec<R>, b: &Vec<R>, scalars: &mut Vec<f64>, at: usize) {
-        scalars[at] = vector::square_distance(self, a, b);
-    }
-
-    fn sum(&self, v: &Vec<R>, scalars: &mut Vec<f64>, at: usize) {
-        scalars[at] = vector::sum(self, v);
-    }
-
-    fn update(&self, to: &mut Vec<R>, from: Option<&Vec<R>>, gradient: &Vec<R>, size: f64, decay: f64) {
-        vector::update(self, to, from.map(Vec::as_slice), gradient, size, decay);
-    }
-
-    fn adam(
+    fn change<F: Change<S, M, N>, const S: usize, const M: usize, const N: usize>(
         &self,
-        x: &mut Vec<R>,
-        gradient: &Vec<R>,
-        m: &mut Vec<R>,
-        v: &mut Vec<R>,
-        constants: &AdamConstants,
+        formula: F,
+        scalars: [f64; S],
+        decay: f64,
         decayed: &[View],
+        change: [&mut Vec<R>; M],
+        read: [&Vec<R>; N],
     ) {
-        vector::adam(self, x, gradient, m, v, constants, decayed);
+        let (change, read) = (change.map(Vec::as_mut_slice), read.map(Vec::as_slice));
+        vector::change(self, formula, scalars, decay, decayed, change, read);
+    }
+
+    fn measure<F: Measure<S, N, K>, const S: usize, const N: usize, const K: usize>(
+        &self,
+        formula: F,
+        scalars: [f64; S],
+        decay: f64,
+        decayed: &[View],
+        read: [&Vec<R>; N],
+        to: &mut Vec<f64>,
+        at: usize,
+    ) {
+        let sums = vector::measure(self, formula, scalars, decay, decayed, read.map(Vec::as_slice));
+        to[at..at + K].copy_from_slice(&sums);
     }
 
     fn copy_parameters(&self, from: &Vec<R>, to: &mut Vec<R>) {

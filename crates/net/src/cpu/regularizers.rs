@@ -3,6 +3,7 @@
 use super::math::{Real, dispatch};
 use super::{Cpu, vector};
 use crate::device::Regularizers;
+use crate::formulas::{SquareDistance, SquareNorm};
 use rayon::prelude::*;
 
 /// `α·mean(dropped²)` and `β·mean((h_{t+1} − h_t)²)`. With one position nothing changes in time.
@@ -10,9 +11,10 @@ pub fn forward<R: Real>(cpu: &Cpu<R>, shape: Regularizers, dropped: &[R], raw: &
     let state = shape.batch * shape.width;
     let n = shape.time * state;
     let changes = n - state;
-    let activation = vector::square_norm(cpu, &dropped[..n]) / n as f64;
-    let change = vector::square_distance(cpu, &raw[2 * state..n + state], &raw[state..n]);
-    [shape.activation * activation, shape.change * change / changes.max(1) as f64]
+    let [activation] = vector::measure(cpu, SquareNorm, [], 0.0, &[], [&dropped[..n]]);
+    let [change] =
+        vector::measure(cpu, SquareDistance, [], 0.0, &[], [&raw[2 * state..n + state], &raw[state..n]]);
+    [shape.activation * (activation / n as f64), shape.change * change / changes.max(1) as f64]
 }
 
 /// `d_raw_t = M ∘ (d_dropped_t + 2α·dropped_t/n) + 2β/m·((h_t − h_{t−1}) − (h_{t+1} − h_t))`, with `n` numbers, `m` changes, and

@@ -1,4 +1,4 @@
-//! Passes over whole buffers: norms, updates, copies.
+//! Passes over whole buffers: formulas, copies.
 
 use super::lanes::{LANES, fold};
 use super::math::{Real, dispatch};
@@ -6,168 +6,198 @@ use super::{Cpu, lock, reserve};
 use crate::arena::View;
 use crate::device::{Dropout, Write};
 use rayon::prelude::*;
-use untuned::optimizers::AdamConstants;
+use std::ops::Range;
+use untuned::optimizers::{Change, Measure};
 
-/// Numbers in one part of a sum: fixed, so that the order of additions does not depend on the number of threads.
+/// Numbers in one part of a pass: fixed, so that the order of a sum's additions does not depend on the number of threads.
 const PART: usize = 1 << 16;
 
-/// `Σ term(i)` over `i` in `0..len`, in f64: parts of a fixed size, each summed in a fixed order, then added in order.
-fn sum_of<R: Real>(cpu: &Cpu<R>, len: usize, part: impl Fn(std::ops::Range<usize>) -> f64 + Sync) -> f64 {
-    let mut partial = lock(&cpu.partial);
-    let partial = reserve(&mut partial, len.div_ceil(PART));
-    let fill = |(index, sum): (usize, &mut f64)| {
-        *sum = part(index * PART..len.min((index + 1) * PART));
-    };
-    cpu.pool.install(|| partial.par_iter_mut().enumerate().for_each(fill));
-    partial.iter().sum()
-}
-
-/// The sum of `term` over one part.
-#[inline(always)]
-fn lanes<R: Real>(a: &[R], b: &[R], term: impl Fn(f64, f64) -> f64) -> f64 {
-    let mut sums = [0.0; LANES];
-    let (a, b) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-    for (a, b) in a.0.iter().zip(b.0) {
-        for lane in 0..LANES {
-            sums[lane] += term(a[lane].to_f64(), b[lane].to_f64());
-        }
+/// Calls `work` for the places of a part that decay and for those between them, in order, with the decay that holds there.
+fn by_decay(part: Range<usize>, decay: f64, decayed: &[View], mut work: impl FnMut(Range<usize>, f64)) {
+    let decayed = if decay == 0.0 { &[] } else { decayed };
+    let first = decayed.partition_point(|view| view.range().end <= part.start);
+    let mut done = part.start;
+    for view in decayed[first..].iter().take_while(|view| view.offset < part.end) {
+        let (from, to) = (view.offset.max(part.start), view.range().end.min(part.end));
+        work(done..from, 0.0);
+        work(from..to, decay);
+        done = to;
     }
-    for (lane, (a, b)) in a.1.iter().zip(b.1).enumerate() {
-        sums[lane] += term(a.to_f64(), b.to_f64());
+    work(done..part.end, 0.0);
+}
+
+/// Calls `work` with parts of the vectors and the place where each part begins, on all threads.
+fn in_parts<R: Real, const M: usize>(
+    start: usize,
+    mut vectors: [&mut [R]; M],
+    work: &(impl Fn(usize, [&mut [R]; M]) + Sync),
+) {
+    let parts = vectors[0].len().div_ceil(PART);
+    if parts <= 1 {
+        return work(start, vectors);
     }
-    fold(sums, |a, b| a + b)
+    let half = parts / 2 * PART;
+    let rest = vectors.each_mut().map(|vector| {
+        let (first, rest) = std::mem::take(vector).split_at_mut(half);
+        *vector = first;
+        rest
+    });
+    rayon::join(|| in_parts(start, vectors, work), || in_parts(start + half, rest, work));
 }
 
-/// `Σ term(a, b)`.
-fn sum_over<R: Real>(cpu: &Cpu<R>, a: &[R], b: &[R], term: impl Fn(f64, f64) -> f64 + Sync) -> f64 {
-    assert_eq!(a.len(), b.len(), "vectors of one length");
-    sum_of(cpu, a.len(), |part| {
-        let (a, b) = (&a[part.clone()], &b[part]);
-        dispatch(
-            #[inline(always)]
-            || lanes(a, b, &term),
-        )
-    })
-}
-
-pub fn square_norm<R: Real>(cpu: &Cpu<R>, v: &[R]) -> f64 {
-    sum_over(
-        cpu,
-        v,
-        v,
-        #[inline(always)]
-        |v, _| v * v,
-    )
-}
-
-pub fn square_distance<R: Real>(cpu: &Cpu<R>, a: &[R], b: &[R]) -> f64 {
-    sum_over(
-        cpu,
-        a,
-        b,
-        #[inline(always)]
-        |a, b| (a - b) * (a - b),
-    )
-}
-
-pub fn sum<R: Real>(cpu: &Cpu<R>, v: &[R]) -> f64 {
-    sum_over(
-        cpu,
-        v,
-        v,
-        #[inline(always)]
-        |v, _| v,
-    )
-}
-
-/// `to = (1 − decay)·from − size·gradient`; `from` is `to` itself where it is not given.
-pub fn update<R: Real>(
+/// Changes vectors in one pass.
+pub fn change<R: Real, F: Change<S, M, N>, const S: usize, const M: usize, const N: usize>(
     cpu: &Cpu<R>,
-    to: &mut [R],
-    from: Option<&[R]>,
-    gradient: &[R],
-    size: f64,
+    _: F,
+    scalars: [f64; S],
     decay: f64,
-) {
-    assert_eq!(to.len(), gradient.len(), "vectors of one length");
-    let (keep, size) = (R::from_f64(1.0 - decay), R::from_f64(size));
-    let one = |index: usize, to: &mut [R]| {
-        let at = index * PART..index * PART + to.len();
-        let gradient = &gradient[at.clone()];
-        match from {
-            None if decay == 0.0 => dispatch(
-                #[inline(always)]
-                || to.iter_mut().zip(gradient).for_each(|(to, &g)| *to -= size * g),
-            ),
-            None => dispatch(
-                #[inline(always)]
-                || to.iter_mut().zip(gradient).for_each(|(to, &g)| *to = *to * keep - size * g),
-            ),
-            Some(from) => dispatch(
-                #[inline(always)]
-                || {
-                    for ((to, &from), &g) in to.iter_mut().zip(&from[at.clone()]).zip(gradient) {
-                        *to = from * keep - size * g;
-                    }
-                },
-            ),
-        }
-    };
-    cpu.pool.install(|| to.par_chunks_mut(PART).enumerate().for_each(|(index, to)| one(index, to)));
-}
-
-/// `m ← β1·m + (1 − β1)·g`, `v ← β2·v + (1 − β2)·g²`, `x ← keep·x − size·m/(root·√v + eps)`; where nothing decays, `keep` is 1.
-pub fn adam<R: Real>(
-    cpu: &Cpu<R>,
-    x: &mut [R],
-    gradient: &[R],
-    m: &mut [R],
-    v: &mut [R],
-    constants: &AdamConstants,
     decayed: &[View],
+    change: [&mut [R]; M],
+    read: [&[R]; N],
 ) {
-    let len = x.len();
-    assert!([gradient.len(), m.len(), v.len()].iter().all(|&other| other == len), "vectors of one length");
-    let one = |index: usize, x: &mut [R], m: &mut [R], v: &mut [R]| {
-        let (start, end) = (index * PART, index * PART + x.len());
-        let mut pass = |from: usize, to: usize, keep: f64| {
-            let (g, part) = (&gradient[from..to], from - start..to - start);
-            let (x, m, v) = (&mut x[part.clone()], &mut m[part.clone()], &mut v[part]);
+    const { assert!(M > 0, "a pass changes something") };
+    let len = change[0].len();
+    let mut lens = change.iter().map(|vector| vector.len()).chain(read.map(<[R]>::len));
+    assert!(lens.all(|other| other == len), "vectors of one length");
+    let scalars = scalars.map(R::from_f64);
+    let one = |start: usize, mut change: [&mut [R]; M]| {
+        by_decay(start..start + change[0].len(), decay, decayed, |range, decay| {
+            let change = change.each_mut().map(|vector| &mut vector[range.start - start..range.end - start]);
+            let read = read.map(|vector| &vector[range.clone()]);
             dispatch(
                 #[inline(always)]
-                || adam_part(x, g, m, v, &AdamConstants { keep, ..*constants }),
+                move || change_part::<R, F, S, M, N>(scalars, R::from_f64(decay), change, read),
             );
-        };
-        let mut done = start;
-        let first = decayed.partition_point(|view| view.range().end <= start);
-        for view in decayed[first..].iter().take_while(|view| view.offset < end) {
-            let (from, to) = (view.offset.max(start), view.range().end.min(end));
-            pass(done, from, 1.0);
-            pass(from, to, constants.keep);
-            done = to;
-        }
-        pass(done, end, 1.0);
+        });
     };
-    cpu.pool.install(|| {
-        let parts = x.par_chunks_mut(PART).zip(m.par_chunks_mut(PART)).zip(v.par_chunks_mut(PART));
-        parts.enumerate().for_each(|(index, ((x, m), v))| one(index, x, m, v));
-    });
+    cpu.pool.install(|| in_parts(0, change, &one));
 }
 
-/// The same over one part, with one `keep`.
+/// Number `at` of vectors. A loop, because the standard library's `map` of arrays becomes a call when they are long.
 #[inline(always)]
-fn adam_part<R: Real>(x: &mut [R], gradient: &[R], m: &mut [R], v: &mut [R], constants: &AdamConstants) {
-    let AdamConstants { gradient_scale, beta1, beta2, keep, size, root, eps } = *constants;
-    let (scale, keep, size) = (R::from_f64(gradient_scale), R::from_f64(keep), R::from_f64(size));
-    let (root, eps) = (R::from_f64(root), R::from_f64(eps));
-    let (old_m, new_m) = (R::from_f64(beta1), R::from_f64(1.0 - beta1));
-    let (old_v, new_v) = (R::from_f64(beta2), R::from_f64(1.0 - beta2));
-    for (((x, &g), m), v) in x.iter_mut().zip(gradient).zip(m).zip(v) {
-        let g = scale * g;
-        *m = old_m * *m + new_m * g;
-        *v = old_v * *v + new_v * g * g;
-        *x = keep * *x - size * *m / (root * Real::sqrt(*v) + eps);
+fn numbers<V: AsRef<[T]>, T: Copy, const N: usize>(vectors: &[V; N], at: usize, nothing: T) -> [T; N] {
+    let mut numbers = [nothing; N];
+    numbers.iter_mut().zip(vectors).for_each(|(to, vector)| *to = vector.as_ref()[at]);
+    numbers
+}
+
+/// Puts number `at` of vectors.
+#[inline(always)]
+fn put<V: AsMut<[T]>, T: Copy, const N: usize>(vectors: &mut [V; N], at: usize, numbers: [T; N]) {
+    vectors.iter_mut().zip(&numbers).for_each(|(vector, &number)| vector.as_mut()[at] = number);
+}
+
+/// The pairs of vectors, at least one of them changed, that the compiler proves apart at run time before a loop of vector code.
+const PROVED_APART: usize = 8;
+
+/// The same over numbers that all decay alike. Where vectors are many, lanes are copied out and back, so that none needs to be
+/// proved apart from the others before the loop becomes vector code.
+#[inline(always)]
+fn change_part<R: Real, F: Change<S, M, N>, const S: usize, const M: usize, const N: usize>(
+    scalars: [R; S],
+    decay: R,
+    change: [&mut [R]; M],
+    read: [&[R]; N],
+) {
+    // Few vectors are proved apart from each other before the loop, which then is the fastest.
+    if M * (M - 1) / 2 + M * N <= PROVED_APART {
+        let len = change[0].len();
+        let (mut change, read) = (change.map(|vector| &mut vector[..len]), read.map(|vector| &vector[..len]));
+        for at in 0..len {
+            let old = numbers(&change, at, R::ZERO);
+            put(&mut change, at, F::each(scalars, decay, old, numbers(&read, at, R::ZERO)));
+        }
+        return;
     }
+    let whole = change[0].len() / LANES * LANES;
+    let mut rests: [&mut [R]; M] = change;
+    let mut chunks: [&mut [[R; LANES]]; M] = std::array::from_fn(|_| Default::default());
+    for (rest, chunks) in rests.iter_mut().zip(&mut chunks) {
+        (*chunks, *rest) = std::mem::take(rest).as_chunks_mut();
+    }
+    let given = read.map(|vector| vector.as_chunks::<LANES>().0);
+    for at in 0..whole / LANES {
+        let mut lanes = numbers(&chunks, at, [R::ZERO; LANES]);
+        let given = numbers(&given, at, [R::ZERO; LANES]);
+        for lane in 0..LANES {
+            let old = numbers(&lanes, lane, R::ZERO);
+            put(&mut lanes, lane, F::each(scalars, decay, old, numbers(&given, lane, R::ZERO)));
+        }
+        put(&mut chunks, at, lanes);
+    }
+    let given = read.map(|vector| &vector[whole..]);
+    for at in 0..rests[0].len() {
+        let old = numbers(&rests, at, R::ZERO);
+        put(&mut rests, at, F::each(scalars, decay, old, numbers(&given, at, R::ZERO)));
+    }
+}
+
+/// Sums over vectors in one pass, the terms in f64: parts of a fixed size, each summed in a fixed order, then added in order.
+pub fn measure<R: Real, F: Measure<S, N, K>, const S: usize, const N: usize, const K: usize>(
+    cpu: &Cpu<R>,
+    _: F,
+    scalars: [f64; S],
+    decay: f64,
+    decayed: &[View],
+    read: [&[R]; N],
+) -> [f64; K] {
+    const { assert!(N > 0 && K > 0, "a pass sums something") };
+    let len = read[0].len();
+    assert!(read.iter().all(|vector| vector.len() == len), "vectors of one length");
+    let mut partial = lock(&cpu.partial);
+    let (partial, _) = reserve(&mut partial, K * len.div_ceil(PART)).as_chunks_mut::<K>();
+    let one = |(index, to): (usize, &mut [f64; K])| {
+        let mut sums = [[0.0; LANES]; K];
+        by_decay(index * PART..len.min((index + 1) * PART), decay, decayed, |range, decay| {
+            let read = read.map(|vector| &vector[range.clone()]);
+            let before = sums;
+            sums = dispatch(
+                #[inline(always)]
+                move || measure_part::<R, F, S, N, K>(scalars, decay, read, before),
+            );
+        });
+        *to = sums.map(|lanes| fold(lanes, |a, b| a + b));
+    };
+    cpu.pool.install(|| partial.par_iter_mut().enumerate().for_each(one));
+    std::array::from_fn(|sum| partial.iter().map(|sums| sums[sum]).sum())
+}
+
+/// Adds the terms of numbers that all decay alike.
+#[inline(always)]
+fn measure_part<R: Real, F: Measure<S, N, K>, const S: usize, const N: usize, const K: usize>(
+    scalars: [f64; S],
+    decay: f64,
+    read: [&[R]; N],
+    mut sums: [[f64; LANES]; K],
+) -> [[f64; LANES]; K] {
+    let whole = read[0].len() / LANES * LANES;
+    let chunks = read.map(|vector| vector.as_chunks::<LANES>().0);
+    for at in 0..whole / LANES {
+        let given = numbers(&chunks, at, [R::ZERO; LANES]);
+        for lane in 0..LANES {
+            add_terms::<R, F, S, N, K>(scalars, decay, numbers(&given, lane, R::ZERO), &mut sums, lane);
+        }
+    }
+    let rests = read.map(|vector| &vector[whole..]);
+    for at in 0..rests[0].len() {
+        add_terms::<R, F, S, N, K>(scalars, decay, numbers(&rests, at, R::ZERO), &mut sums, at);
+    }
+    sums
+}
+
+/// Adds the terms of one coordinate to a lane.
+#[inline(always)]
+fn add_terms<R: Real, F: Measure<S, N, K>, const S: usize, const N: usize, const K: usize>(
+    scalars: [f64; S],
+    decay: f64,
+    read: [R; N],
+    sums: &mut [[f64; LANES]; K],
+    lane: usize,
+) {
+    let mut wide = [0.0; N];
+    wide.iter_mut().zip(&read).for_each(|(to, from)| *to = from.to_f64());
+    let terms = F::each(scalars, decay, wide);
+    sums.iter_mut().zip(&terms).for_each(|(lanes, term)| lanes[lane] += term);
 }
 
 pub fn copy<R: Real>(cpu: &Cpu<R>, from: &[R], to: &mut [R]) {

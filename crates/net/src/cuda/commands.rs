@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 
 /// The most arguments of a kernel.
-const ARGUMENTS: usize = 40;
+pub const ARGUMENTS: usize = 40;
 /// Graphs that are kept; the one that was not used for longest goes first.
 const GRAPHS: usize = 128;
 

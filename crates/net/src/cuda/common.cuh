@@ -159,3 +159,40 @@ __device__ __forceinline__ S block_sum(S x, S* room) {
     __syncthreads();
     return room[32];
 }
+
+// A pass by as many blocks as run at once, each thread taking four numbers at a time, which are 16 bytes in f32.
+#define GRID_STRIDE_4(i, len) \
+    for (u64 i = 4 * ((u64)blockIdx.x * blockDim.x + threadIdx.x); i < (len); i += 4 * (u64)gridDim.x * blockDim.x)
+
+// Each thread has summed its part; the last block to come sums the blocks' sums in their order. `partial` has room for as many
+// numbers as there are blocks, for every sum.
+template <int SUMS>
+__device__ void finish_sums(const double (&sums)[SUMS], double* partial, u32* ticket, double* to, double scale) {
+    __shared__ double room[33];
+    __shared__ bool last;
+#pragma unroll
+    for (int k = 0; k < SUMS; k++) {
+        double sum = block_sum(sums[k], room);
+        if (threadIdx.x == 0) partial[k * gridDim.x + blockIdx.x] = sum;
+    }
+    if (threadIdx.x == 0) {
+        __threadfence();
+        // Counts up to the number of blocks, and begins again at 0.
+        last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    for (int k = 0; k < SUMS; k++) {
+        double all = 0.0;
+        for (u32 block = threadIdx.x; block < gridDim.x; block += blockDim.x)
+            all += ((volatile double*)partial)[k * gridDim.x + block];
+        all = block_sum(all, room);
+        if (threadIdx.x == 0) to[k] = scale * all;
+    }
+}
+
+__device__ __forceinline__ void finish_sum(double sum, double* partial, u32* ticket, double* to, double scale) {
+    double sums[1] = {sum};
+    finish_sums(sums, partial, ticket, to, scale);
+}

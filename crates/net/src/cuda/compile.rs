@@ -4,7 +4,9 @@
 //! foreign is compiled again. A folder that cannot be written only costs time.
 #![allow(unsafe_code)]
 
+use super::commands::ARGUMENTS;
 use super::driver::Context;
+use super::formula::{self, Kernel, Pass};
 use super::libraries;
 use crate::device::DeviceError;
 use cudarc::driver::sys;
@@ -15,6 +17,7 @@ use std::ffi::{CStr, CString, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use untuned::optimizers::formula::Program as Formula;
 
 /// Stands in front of every source.
 const COMMON: &str = include_str!("common.cuh");
@@ -39,6 +42,16 @@ const STACK: usize = 32 << 20;
 /// Every topic with the text of its kernels.
 pub fn sources() -> &'static [(&'static str, &'static str)] {
     &SOURCES
+}
+
+/// The compiler's errors as those of a device.
+fn named(context: &Context, error: DeviceError) -> DeviceError {
+    match error {
+        DeviceError::Failed { device, reason } => {
+            DeviceError::Failed { device: context.device.clone(), reason: format!("{device} {reason}") }
+        }
+        other => other,
+    }
 }
 
 fn failed(reason: String) -> DeviceError {
@@ -185,24 +198,39 @@ pub fn cached(
     architecture: &str,
     bf16: bool,
 ) -> Result<(Vec<u8>, bool), DeviceError> {
-    let key = key(topic, architecture, bf16)?;
+    cached_text(folder, topic, text(topic), architecture, bf16)
+}
+
+/// As [`cached`], with another text.
+///
+/// # Errors
+/// As [`compile`].
+pub fn cached_text(
+    folder: Option<&Path>,
+    topic: &str,
+    text: &str,
+    architecture: &str,
+    bf16: bool,
+) -> Result<(Vec<u8>, bool), DeviceError> {
+    let key = key(topic, text, architecture, bf16)?;
     let kept = folder.and_then(|folder| entry(&folder.join(file_name(topic, &key)), &key));
     match kept {
         Some(binary) => Ok((binary, false)),
-        None => Ok((rebuild(folder, topic, architecture, bf16)?, true)),
+        None => Ok((rebuild(folder, topic, text, architecture, bf16)?, true)),
     }
 }
 
-/// Compiles a topic and puts it into the folder, where that can be written.
+/// Compiles a text and puts it into the folder, where that can be written.
 fn rebuild(
     folder: Option<&Path>,
     topic: &str,
+    text: &str,
     architecture: &str,
     bf16: bool,
 ) -> Result<Vec<u8>, DeviceError> {
-    let binary = compile(topic, architecture, bf16)?;
+    let binary = compile_text(topic, text, architecture, bf16)?;
     if let Some(folder) = folder {
-        let key = key(topic, architecture, bf16)?;
+        let key = key(topic, text, architecture, bf16)?;
         let entry = [&checksum(&key, &binary)[..], &binary].concat();
         let temporary = folder.join(temporary_name());
         let written = std::fs::create_dir_all(folder)
@@ -216,12 +244,12 @@ fn rebuild(
 }
 
 /// Everything that the kernels are made of.
-fn key(topic: &str, architecture: &str, bf16: bool) -> Result<[u8; 32], DeviceError> {
+fn key(topic: &str, text: &str, architecture: &str, bf16: bool) -> Result<[u8; 32], DeviceError> {
     let (major, minor) = libraries::load_compiler()?;
     let mut hash = Sha256::new();
     let version = format!("NVRTC {major}.{minor}, untuned {}", env!("CARGO_PKG_VERSION"));
     let options = options(architecture, bf16).join(" ");
-    for part in [topic, COMMON, text(topic), &options, &version] {
+    for part in [topic, COMMON, text, &options, &version] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
@@ -245,59 +273,112 @@ fn entry(path: &Path, key: &[u8; 32]) -> Option<Vec<u8>> {
     (sum == checksum(key, binary)).then(|| binary.to_vec())
 }
 
+/// What [`cached_text`] says of sources, each in a thread of its own.
+fn cached_all<const N: usize>(
+    sources: [(&str, &str); N],
+    architecture: &str,
+    bf16: bool,
+) -> [Result<(Vec<u8>, bool), DeviceError>; N] {
+    let folder = cache_folder();
+    let folder = folder.as_deref();
+    std::thread::scope(|scope| {
+        let threads = sources.map(|(topic, text)| {
+            let work = move || cached_text(folder, topic, text, architecture, bf16);
+            (work, std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work))
+        });
+        threads.map(|(work, thread)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // No thread can be had: here, then.
+            Err(_) => work(),
+        })
+    })
+}
+
 /// The compiled kernels of a device.
 pub struct Kernels {
     context: Arc<Context>,
+    architecture: String,
     modules: Vec<sys::CUmodule>,
     functions: Mutex<HashMap<&'static str, sys::CUfunction>>,
+    formulas: Mutex<Vec<Loaded>>,
+}
+
+/// A formula whose kernel is on the device.
+struct Loaded {
+    pass: Pass,
+    program: Formula,
+    kernel: Kernel,
+    module: sys::CUmodule,
 }
 
 impl Kernels {
-    /// All kernels for this device, each topic in a thread of its own.
+    /// All kernels for this device, but for those of formulas.
     ///
     /// # Errors
     /// When one cannot be compiled, or the driver refuses it.
     pub fn load(context: &Arc<Context>, bf16: bool) -> Result<Self, DeviceError> {
-        let ours = |error| match error {
-            DeviceError::Failed { device, reason } => {
-                DeviceError::Failed { device: context.device.clone(), reason: format!("{device} {reason}") }
-            }
-            other => other,
-        };
-        let architecture = architecture(context.capability).map_err(ours)?;
-        let folder = cache_folder();
-        let (folder, architecture) = (folder.as_deref(), architecture.as_str());
-        let binaries: Vec<Result<(Vec<u8>, bool), DeviceError>> = std::thread::scope(|scope| {
-            let threads = SOURCES.map(|(topic, _)| {
-                let work = move || cached(folder, topic, architecture, bf16);
-                std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work)
-            });
-            let joined = threads.into_iter().zip(SOURCES).map(|(thread, (topic, _))| match thread {
-                Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                // No thread can be had: here, then.
-                Err(_) => cached(folder, topic, architecture, bf16),
-            });
-            joined.collect()
-        });
         let mut kernels = Self {
             context: context.clone(),
+            architecture: architecture(context.capability).map_err(|error| named(context, error))?,
             modules: Vec::with_capacity(SOURCES.len()),
             functions: Mutex::default(),
+            formulas: Mutex::default(),
         };
-        for ((topic, _), binary) in SOURCES.into_iter().zip(binaries) {
-            let (binary, fresh) = binary.map_err(ours)?;
-            let module = match kernels.module(&binary) {
-                Err(_) if !fresh => {
-                    kernels.module(&rebuild(folder, topic, architecture, bf16).map_err(ours)?)
-                }
-                module => module,
-            };
-            kernels.modules.push(module?);
+        let binaries = cached_all(SOURCES, &kernels.architecture, bf16);
+        for (source, binary) in SOURCES.into_iter().zip(binaries) {
+            let module = kernels.module(source, bf16, binary)?;
+            kernels.modules.push(module);
         }
         Ok(kernels)
     }
 
-    fn module(&self, binary: &[u8]) -> Result<sys::CUmodule, DeviceError> {
+    /// Gives a source's binary to the driver, and a fresh one where it refuses one that was kept.
+    fn module(
+        &self,
+        (topic, text): (&str, &str),
+        bf16: bool,
+        binary: Result<(Vec<u8>, bool), DeviceError>,
+    ) -> Result<sys::CUmodule, DeviceError> {
+        let ours = |error| named(&self.context, error);
+        let (binary, fresh) = binary.map_err(ours)?;
+        match self.load_binary(&binary) {
+            Err(_) if !fresh => {
+                let folder = cache_folder();
+                let binary = rebuild(folder.as_deref(), topic, text, &self.architecture, bf16);
+                self.load_binary(&binary.map_err(ours)?)
+            }
+            module => module,
+        }
+    }
+
+    /// The kernel of a formula, which is compiled when it first comes.
+    ///
+    /// # Errors
+    /// When it cannot be compiled, or the driver refuses it.
+    pub fn formula(&self, pass: Pass, program: Formula) -> Result<Kernel, DeviceError> {
+        let mut formulas = super::lock(&self.formulas);
+        let same = |known: &&Loaded| known.pass == pass && known.program == program;
+        if let Some(known) = formulas.iter().find(same) {
+            return Ok(known.kernel);
+        }
+        let (kernel, text) = formula::kernel(pass, &program);
+        if kernel.arguments > ARGUMENTS {
+            let (name, count) = (program.name, kernel.arguments);
+            let reason = format!("the formula {name} makes a kernel of {count} arguments, not {ARGUMENTS}");
+            return Err(DeviceError::Failed { device: self.context.device.clone(), reason });
+        }
+        let source = (kernel.name, text.as_str());
+        // What activations are stored in does not matter to it.
+        let bf16 = false;
+        let [binary] = cached_all([source], &self.architecture, bf16);
+        let module = self.module(source, bf16, binary)?;
+        let function = self.find(kernel.name, &[module]);
+        super::lock(&self.functions).insert(kernel.name, function);
+        formulas.push(Loaded { pass, program, kernel, module });
+        Ok(kernel)
+    }
+
+    fn load_binary(&self, binary: &[u8]) -> Result<sys::CUmodule, DeviceError> {
         self.context.enter();
         let mut module = std::ptr::null_mut();
         // SAFETY: the driver reads a compiled program, whose length stands in it, and writes a handle.
@@ -310,16 +391,16 @@ impl Kernels {
     /// # Panics
     /// When no source has such a kernel.
     pub fn function(&self, name: &'static str) -> sys::CUfunction {
-        *super::lock(&self.functions).entry(name).or_insert_with(|| self.find(name))
+        *super::lock(&self.functions).entry(name).or_insert_with(|| self.find(name, &self.modules))
     }
 
-    fn find(&self, name: &str) -> sys::CUfunction {
+    fn find(&self, name: &str, modules: &[sys::CUmodule]) -> sys::CUfunction {
         use sys::CUfunction_attribute_enum as Attribute;
         self.context.enter();
         let as_c = CString::new(name).expect("names of kernels hold no zero byte");
         let mut function = std::ptr::null_mut();
         // SAFETY: the modules live, and the driver writes a handle.
-        let found = self.modules.iter().any(|&module| unsafe {
+        let found = modules.iter().any(|&module| unsafe {
             sys::cuModuleGetFunction(&mut function, module, as_c.as_ptr()) == sys::CUresult::CUDA_SUCCESS
         });
         assert!(found, "no source has a kernel that is called {name}");
@@ -342,7 +423,8 @@ impl Kernels {
 impl Drop for Kernels {
     fn drop(&mut self) {
         self.context.enter();
-        for &module in &self.modules {
+        let formulas = std::mem::take(&mut *super::lock(&self.formulas));
+        for module in self.modules.drain(..).chain(formulas.into_iter().map(|loaded| loaded.module)) {
             // SAFETY: none of its kernels runs any more: the device waits before it drops them.
             unsafe { sys::cuModuleUnload(module) };
         }

@@ -1,6 +1,7 @@
 //! The networks on an NVIDIA GPU.
 //!
-//! Each topic has a `.rs` file that launches and a `.cu` file with its kernels, forward and backward side by side. Operations become
+//! Each topic has a `.rs` file that launches and a `.cu` file with its kernels, forward and backward side by side; `formula` writes
+//! kernels itself, for the passes of optimizers. Operations become
 //! `commands`; the driver's libraries are found and loaded when a device is opened, so that the same program runs without them.
 //!
 //! Sums have a fixed order: the same seed gives the same bits on the same GPU. Nothing is added up with atomic operations.
@@ -10,6 +11,7 @@ mod commands;
 pub mod compile;
 mod driver;
 mod embedding;
+pub mod formula;
 mod head;
 pub mod libraries;
 mod linear;
@@ -32,7 +34,8 @@ use driver::{Context, Memory, Pinned};
 use product::{Matrix, Products, Type};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use untuned::optimizers::AdamConstants;
+use untuned::optimizers::formula::Program;
+use untuned::optimizers::{Change, Measure};
 
 /// The widest head of an attention.
 pub const WIDEST_HEAD: usize = 256;
@@ -463,11 +466,12 @@ impl Device for Cuda {
             Kind::Activation => self.kind(),
             Kind::Statistic => Type::F32,
         };
-        let memory = Memory::new(&self.context, len * kind.size())?;
         if len > LONGEST {
-            let reason = format!("a buffer has at most {LONGEST} numbers, not {len}; take a smaller batch");
-            return Err(DeviceError::Failed { device: self.name(), reason });
+            let (needed, most) = ((len * kind.size()) as u64, LONGEST * kind.size());
+            let free = format!("and a buffer has at most {most}");
+            return Err(DeviceError::OutOfMemory { device: self.name(), needed, free });
         }
+        let memory = Memory::new(&self.context, len * kind.size())?;
         self.zero_bytes(memory.address, memory.bytes);
         Ok(Buffer { memory, kind, len, attached: None })
     }
@@ -529,39 +533,34 @@ impl Device for Cuda {
         Ok(())
     }
 
-    fn square_norm(&self, v: &Parameters, scalars: &mut Scalars, at: usize) {
-        vector::reduce(self, vector::Sum::Squares, v, v, scalars.at(at));
-    }
-
-    fn square_distance(&self, a: &Parameters, b: &Parameters, scalars: &mut Scalars, at: usize) {
-        vector::reduce(self, vector::Sum::SquareDistance, a, b, scalars.at(at));
-    }
-
-    fn sum(&self, v: &Parameters, scalars: &mut Scalars, at: usize) {
-        vector::reduce(self, vector::Sum::Plain, v, v, scalars.at(at));
-    }
-
-    fn update(
+    fn change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
         &self,
-        to: &mut Parameters,
-        from: Option<&Parameters>,
-        gradient: &Parameters,
-        size: f64,
+        _: F,
+        scalars: [f64; S],
         decay: f64,
+        decayed: &[View],
+        change: [&mut Parameters; M],
+        read: [&Parameters; R],
     ) {
-        vector::update(self, to, from, gradient, size, decay);
+        const { assert!(M > 0, "a pass changes something") };
+        let program = Program::of_change::<F, S, M, R>();
+        formula::change(self, program, &scalars, decay, decayed, &change, &read);
     }
 
-    fn adam(
+    fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
         &self,
-        x: &mut Parameters,
-        gradient: &Parameters,
-        m: &mut Parameters,
-        v: &mut Parameters,
-        constants: &AdamConstants,
+        _: F,
+        scalars: [f64; S],
+        decay: f64,
         decayed: &[View],
+        read: [&Parameters; R],
+        to: &mut Scalars,
+        at: usize,
     ) {
-        vector::adam(self, x, gradient, m, v, constants, decayed);
+        const { assert!(R > 0 && K > 0, "a pass sums something") };
+        debug_assert!(at + K <= to.len);
+        let program = Program::of_measure::<F, S, R, K>();
+        formula::measure(self, program, &scalars, decay, decayed, &read, to.at(at));
     }
 
     fn copy_parameters(&self, from: &Parameters, to: &mut Parameters) {

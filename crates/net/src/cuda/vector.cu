@@ -1,77 +1,25 @@
-// The kernels of vector.rs: passes over all parameters, and over buffers number by number.
-//
-// All are bound by memory: with n numbers, `sum_squares` reads 4n bytes, `update` reads 8n and writes 4n (6n with the copy in bf16),
-// `adam` reads 16n and writes 12n. Threads take 16 bytes at a time, and as many blocks as run at once go over the whole.
+// The kernels of vector.rs: passes over buffers number by number, and sums of partial results. All are bound by memory.
 
-#define GRID_STRIDE_4(i, len) \
-    for (u64 i = 4 * ((u64)blockIdx.x * blockDim.x + threadIdx.x); i < (len); i += 4 * (u64)gridDim.x * blockDim.x)
-
-// Each block has summed its part; the last one to come sums the blocks' sums in their order.
-__device__ void finish_sum(double sum, double* partial, u32* ticket, double* to, double scale) {
-    __shared__ double room[33];
-    __shared__ bool last;
-    sum = block_sum(sum, room);
-    if (threadIdx.x == 0) {
-        partial[blockIdx.x] = sum;
-        __threadfence();
-        // Counts up to the number of blocks, and begins again at 0.
-        last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (!last) return;
-    __threadfence();
-    double all = 0.0;
-    for (u32 block = threadIdx.x; block < gridDim.x; block += blockDim.x) all += ((volatile double*)partial)[block];
-    all = block_sum(all, room);
-    if (threadIdx.x == 0) *to = scale * all;
-}
-
-struct Square {
-    static __device__ double of(float a, float) { return (double)a * a; }
-};
-struct SquareDistance {
-    static __device__ double of(float a, float b) {
-        double d = (double)a - b;
-        return d * d;
-    }
-};
-struct Plain {
-    static __device__ double of(float a, float) { return a; }
-};
-
-template <class F, bool TWO, class S>
-__device__ void sum_of(const S* a, const S* b, u64 len, double* partial, u32* ticket, double* to, double scale) {
+extern "C" __global__ void sum_squares_buffer(const T* a, const T*, u64 len, double* partial, u32* ticket, double* to, double scale) {
     double sum = 0.0;
     GRID_STRIDE_4(i, len) {
         if (i + 4 <= len) {
-            Four x = load4(a + i), y = TWO ? load4(b + i) : x;
-            for (int k = 0; k < 4; k++) sum += F::of(x.v[k], y.v[k]);
+            Four x = load4(a + i);
+            for (int k = 0; k < 4; k++) sum += (double)x.v[k] * x.v[k];
         } else {
-            for (u64 j = i; j < len; j++) sum += F::of(to_float(a[j]), to_float(b[j]));
+            for (u64 j = i; j < len; j++) sum += (double)to_float(a[j]) * to_float(a[j]);
         }
     }
     finish_sum(sum, partial, ticket, to, scale);
-}
-
-extern "C" __global__ void sum_squares(const float* a, const float* b, u64 len, double* partial, u32* ticket, double* to, double scale) {
-    sum_of<Square, false>(a, b, len, partial, ticket, to, scale);
-}
-extern "C" __global__ void sum_square_distance(const float* a, const float* b, u64 len, double* partial, u32* ticket, double* to,
-                                               double scale) {
-    sum_of<SquareDistance, true>(a, b, len, partial, ticket, to, scale);
-}
-extern "C" __global__ void sum_plain(const float* a, const float* b, u64 len, double* partial, u32* ticket, double* to, double scale) {
-    sum_of<Plain, false>(a, b, len, partial, ticket, to, scale);
-}
-extern "C" __global__ void sum_squares_buffer(const T* a, const T* b, u64 len, double* partial, u32* ticket, double* to, double scale) {
-    sum_of<Square, false>(a, b, len, partial, ticket, to, scale);
 }
 // Numbers that need not stand at multiples of four.
 extern "C" __global__ void sum_square_distance_buffer(const T* a, const T* b, u64 len, double* partial, u32* ticket, double* to,
                                                       double scale) {
     double sum = 0.0;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < len; i += (u64)gridDim.x * blockDim.x)
-        sum += SquareDistance::of(to_float(a[i]), to_float(b[i]));
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < len; i += (u64)gridDim.x * blockDim.x) {
+        double difference = (double)to_float(a[i]) - to_float(b[i]);
+        sum += difference * difference;
+    }
     finish_sum(sum, partial, ticket, to, scale);
 }
 // Sums of numbers in f64.
@@ -83,73 +31,6 @@ extern "C" __global__ void sum_doubles(const double* a, u64 len, double* partial
 }
 
 // The arena's length is a multiple of 16 in training, but not everywhere.
-extern "C" __global__ void update(float* to, bf16* narrow, const float* from, const float* gradient, u64 len, float size, float keep) {
-    GRID_STRIDE_4(i, len) {
-        if (i + 4 <= len) {
-            Four x = load4(from + i), g = load4(gradient + i);
-            for (int k = 0; k < 4; k++) x.v[k] = x.v[k] * keep - size * g.v[k];
-            store4(to + i, x);
-            if (narrow) store4(narrow + i, x);
-        } else {
-            for (u64 j = i; j < len; j++) {
-                float x = from[j] * keep - size * gradient[j];
-                to[j] = x;
-                if (narrow) store(narrow + j, x);
-            }
-        }
-    }
-}
-
-// Whether a number is in one of the ranges, which are sorted: starts and ends in turn.
-__device__ __forceinline__ bool inside(const u32* ranges, u32 count, u64 at) {
-    u32 low = 0, high = count;
-    while (low < high) {
-        u32 middle = (low + high) / 2;
-        if (ranges[2 * middle + 1] <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < count && ranges[2 * low] <= at;
-}
-
-extern "C" __global__ void adam(float* x, bf16* narrow, const float* gradient, float* m, float* v, u64 len, const u32* decayed, u32 count,
-                                float scale, float old_m, float new_m, float old_v, float new_v, float keep, float size, float root,
-                                float eps) {
-    GRID_STRIDE_4(i, len) {
-        bool whole = i + 4 <= len;
-        u64 last = whole ? i + 3 : len - 1;
-        Four g, xs, ms, vs;
-        if (whole) {
-            g = load4(gradient + i), xs = load4(x + i), ms = load4(m + i), vs = load4(v + i);
-        } else {
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                if (i + k < len) g.v[k] = gradient[i + k], xs.v[k] = x[i + k], ms.v[k] = m[i + k], vs.v[k] = v[i + k];
-        }
-        bool first_decays = inside(decayed, count, i), same = first_decays == inside(decayed, count, last);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            float at = scale * g.v[k];
-            ms.v[k] = old_m * ms.v[k] + new_m * at;
-            vs.v[k] = old_v * vs.v[k] + new_v * at * at;
-            bool decays = same ? first_decays : inside(decayed, count, i + k);
-            xs.v[k] = (decays ? keep : 1.0f) * xs.v[k] - size * ms.v[k] / (root * sqrtf(vs.v[k]) + eps);
-        }
-        if (whole) {
-            store4(x + i, xs), store4(m + i, ms), store4(v + i, vs);
-            if (narrow) store4(narrow + i, xs);
-        } else {
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                if (i + k >= len) continue;
-                x[i + k] = xs.v[k], m[i + k] = ms.v[k], v[i + k] = vs.v[k];
-                if (narrow) store(narrow + i + k, xs.v[k]);
-            }
-        }
-    }
-}
-
 extern "C" __global__ void narrow(bf16* to, const float* from, u64 len) {
     GRID_STRIDE_4(i, len) {
         if (i + 4 <= len)

@@ -1,51 +1,17 @@
-//! Passes over all parameters, and over buffers number by number.
+//! Passes over buffers number by number, and sums of partial results.
 
 use super::commands::Launch;
 use super::product::{Matrix, Type};
 use super::{Buffer, Cuda, Parameters, Scratch};
-use crate::arena::View;
 use crate::device::{Dropout, Write};
-use untuned::optimizers::AdamConstants;
 
 /// Threads of a block here, and the numbers that each takes at a time.
-const BLOCK: usize = 256;
+pub const BLOCK: usize = 256;
 const EACH: usize = 4;
 
-/// What is summed.
-#[derive(Debug, Clone, Copy)]
-pub enum Sum {
-    /// v².
-    Squares,
-    /// (a − b)².
-    SquareDistance,
-    /// v.
-    Plain,
-}
-
 /// Blocks for a pass over `len` numbers, each thread taking [`EACH`] at a time: as many as run at once.
-fn blocks(cuda: &Cuda, len: usize) -> usize {
+pub fn blocks(cuda: &Cuda, len: usize) -> usize {
     len.div_ceil(BLOCK * EACH).clamp(1, 8 * cuda.context.processors as usize)
-}
-
-/// A sum in f64: each block sums its part, and the last one the blocks' sums, in order.
-pub fn reduce(cuda: &Cuda, sum: Sum, a: &Parameters, b: &Parameters, to: u64) {
-    let name = match sum {
-        Sum::Squares => "sum_squares",
-        Sum::SquareDistance => "sum_square_distance",
-        Sum::Plain => "sum_plain",
-    };
-    let blocks = blocks(cuda, a.len);
-    let partial = cuda.scratch(Scratch::Partial, 8 * blocks);
-    cuda.launch(
-        Launch::new(name, [blocks, 1, 1], BLOCK)
-            .with(a.address())
-            .with(b.address())
-            .with(a.len as u64)
-            .with(partial)
-            .with(cuda.ticket_address())
-            .with(to)
-            .with(1.0f64),
-    );
 }
 
 /// `scale` times the sum of squares, or of squared distances, of numbers in buffers.
@@ -63,54 +29,6 @@ pub fn reduce_buffers(cuda: &Cuda, a: u64, b: Option<u64>, len: usize, scale: f6
             .with(to)
             .with(scale),
     );
-}
-
-/// `to = from·(1 − decay) − size·gradient`, and the same in bf16 where there is such a copy.
-pub fn update(
-    cuda: &Cuda,
-    to: &mut Parameters,
-    from: Option<&Parameters>,
-    gradient: &Parameters,
-    size: f64,
-    decay: f64,
-) {
-    let from = from.map_or(to.address(), Parameters::address);
-    cuda.launch(
-        Launch::new("update", [blocks(cuda, to.len), 1, 1], BLOCK)
-            .with(to.address())
-            .with(to.narrow_address())
-            .with(from)
-            .with(gradient.address())
-            .with(to.len as u64)
-            .with(size as f32)
-            .with((1.0 - decay) as f32),
-    );
-}
-
-/// One step of Adam in one pass.
-pub fn adam(
-    cuda: &Cuda,
-    x: &mut Parameters,
-    gradient: &Parameters,
-    m: &mut Parameters,
-    v: &mut Parameters,
-    constants: &AdamConstants,
-    decayed: &[View],
-) {
-    let AdamConstants { gradient_scale, beta1, beta2, keep, size, root, eps } = *constants;
-    let ranges: Vec<u32> =
-        decayed.iter().flat_map(|view| [view.offset as u32, view.range().end as u32]).collect();
-    let launch = Launch::new("adam", [blocks(cuda, x.len), 1, 1], BLOCK)
-        .with(x.address())
-        .with(x.narrow_address())
-        .with(gradient.address())
-        .with(m.address())
-        .with(v.address())
-        .with(x.len as u64)
-        .with(cuda.table(&ranges))
-        .with(decayed.len());
-    let numbers = [gradient_scale, beta1, 1.0 - beta1, beta2, 1.0 - beta2, keep, size, root, eps];
-    cuda.launch(numbers.into_iter().fold(launch, |launch, number| launch.with(number as f32)));
 }
 
 /// Brings the parameters' copy in bf16 up to date, where there is one.

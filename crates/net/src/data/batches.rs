@@ -63,7 +63,9 @@ pub enum BatchError {
         length: usize,
     },
     /// A plan that memory might not hold.
-    #[error("sequences are planned ahead, at most {MOST_STEPS} of them; ask for fewer steps or epochs")]
+    #[error(
+        "sequences are planned ahead, at most {MOST_STEPS} of them; ask for fewer steps, epochs or batches a step"
+    )]
     TooLong,
 }
 

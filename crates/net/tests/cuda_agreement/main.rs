@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../methods/mod.rs"]
+mod methods;
 mod networks;
 mod operations;
 mod report;

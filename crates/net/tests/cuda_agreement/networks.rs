@@ -186,7 +186,7 @@ where
         let mut work = || {
             network.gradient(device, feed, noise, &x, &mut dx, &mut scalars);
             device.square_norm(&dx, &mut scalars, SCALARS);
-            device.update(&mut x, None, &dx, 0.01, 0.0);
+            device.update(&mut x, &dx, 0.01);
         };
         match together {
             true => device.together(work),

@@ -2,8 +2,10 @@
 //!
 //! What an operation overwrites is NaN before, and so is what stands behind the part of a buffer that it may use.
 
+use super::methods::{self, Again, Everything, Watch};
 use super::report::Output;
-use untuned::optimizers::AdamConstants;
+use untuned::optimizers::formula::Program;
+use untuned::optimizers::{Change, Measure};
 use untuned_net::arena::{Initial, Layout, View};
 use untuned_net::device::{
     self, Activation, Columns, Device, DeviceError, Dropout, Heads, Kind, Norm, Regularizers, Write,
@@ -38,10 +40,14 @@ pub enum Operation {
     },
     Update {
         len: usize,
-        from: bool,
-        decay: f64,
     },
-    Adam {
+    /// The formula that uses every operation.
+    Everything {
+        len: usize,
+    },
+    /// Every formula of a rule or optimizer.
+    Method {
+        spec: &'static str,
         width: usize,
     },
     Buffers {
@@ -133,8 +139,8 @@ pub fn operations() -> Vec<(&'static str, Vec<Operation>)> {
     let layer = Norm::Layer { epsilon: 1e-5 };
     let rms = Norm::Rms { epsilon: 1e-6 };
     let vectors = [1, 5, 1000, 70_001, 3_000_000].map(|len| Operation::Sums { len });
-    let updates = [(false, 0.0), (false, 0.125), (true, 0.0), (true, 0.125)]
-        .map(|(from, decay)| Operation::Update { len: 70_001, from, decay });
+    let updates = [5, 70_001].map(|len| Operation::Update { len });
+    let everything = [1, 6, 1003, 70_001, 3_000_001].map(|len| Operation::Everything { len });
     let buffers = [Kind::Activation, Kind::Statistic].map(|kind| Operation::Buffers { len: 5001, kind });
     let dropouts = [(24, 33, 2, 4), (5, 64, 0, usize::MAX), (12, 400, 3, 3), (7, 1, 0, 2)]
         .map(|(rows, width, skip, period)| Operation::Dropout { rows, width, skip, period });
@@ -243,9 +249,10 @@ pub fn operations() -> Vec<(&'static str, Vec<Operation>)> {
             heads.push(Operation::Head { rows, vocabulary, width, bias, gradient });
         }
     }
-    let vectors = vectors.into_iter().chain(updates).chain([Operation::Adam { width: 501 }]).collect();
+    let methods = methods(21).into_iter().chain([Operation::Method { spec: "adamw", width: 2501 }]);
     vec![
-        ("vectors", vectors),
+        ("vectors", vectors.into_iter().chain(updates).chain(everything).collect()),
+        ("methods", methods.collect()),
         ("buffers", buffers.into_iter().chain(dropouts).collect()),
         ("embeddings", embeddings.into()),
         ("norms", norms),
@@ -256,6 +263,12 @@ pub fn operations() -> Vec<(&'static str, Vec<Operation>)> {
         ("regularizers", regularizers.into()),
         ("heads", heads),
     ]
+}
+
+/// All rules and optimizers. Their names are kept for good, as an operation can be copied.
+fn methods(width: usize) -> Vec<Operation> {
+    let specs = methods::specs().into_iter().map(|spec| &*spec.leak());
+    specs.map(|spec| Operation::Method { spec, width }).collect()
 }
 
 fn with_how(operation: Operation, how: How) -> Operation {
@@ -284,8 +297,8 @@ pub fn small_operations() -> Vec<Operation> {
     let none = How::default();
     let mut all = vec![
         Operation::Sums { len: 3001 },
-        Operation::Update { len: 3001, from: true, decay: 0.125 },
-        Operation::Adam { width: 21 },
+        Operation::Update { len: 3001 },
+        Operation::Everything { len: 3001 },
         Operation::Buffers { len: 501, kind: Kind::Activation },
         Operation::Buffers { len: 501, kind: Kind::Statistic },
         Operation::Dropout { rows: 12, width: 33, skip: 2, period: 4 },
@@ -358,6 +371,7 @@ pub fn small_operations() -> Vec<Operation> {
     for width in [200, 500, 768, 1000] {
         all.push(Operation::AddNorm { norm: layer, rows: 9, width, branch: true, drop: 0.3 });
     }
+    all.extend(methods(3));
     all
 }
 
@@ -513,8 +527,9 @@ pub fn run<D: Device>(
     let to = &mut place;
     match *operation {
         Operation::Sums { len } => sums(to, len),
-        Operation::Update { len, from, decay } => update(to, len, from, decay),
-        Operation::Adam { width } => adam(to, width),
+        Operation::Update { len } => update(to, len),
+        Operation::Everything { len } => everything(to, len),
+        Operation::Method { spec, width } => method(to, spec, width),
         Operation::Buffers { len, kind } => buffers(to, len, kind),
         Operation::Dropout { rows, width, skip, period } => dropout(to, rows, width, skip, period),
         Operation::Embedding { .. } => embedding(to, operation),
@@ -543,28 +558,133 @@ type Done = Result<(), DeviceError>;
 fn sums<D: Device>(place: &mut Place<'_, D>, len: usize) -> Done {
     let layouts = vector_layout(len, &["a", "b"]);
     let (a, b) = (place.parameters(&layouts[0])?, place.parameters(&layouts[1])?);
-    let mut scalars = place.device.scalars(4)?;
+    let mut scalars = place.device.scalars(3)?;
     place.device.square_norm(&a, &mut scalars, 0);
     place.device.square_distance(&a, &b, &mut scalars, 1);
-    place.device.sum(&a, &mut scalars, 2);
-    place.device.square_norm(&b, &mut scalars, 3);
-    place.keep_scalars(&["‖a‖²", "‖a − b‖²", "Σa", "‖b‖²"], &scalars)
+    place.device.square_norm(&b, &mut scalars, 2);
+    place.keep_scalars(&["‖a‖²", "‖a − b‖²", "‖b‖²"], &scalars)
 }
 
-fn update<D: Device>(place: &mut Place<'_, D>, len: usize, from: bool, decay: f64) -> Done {
-    let layouts = vector_layout(len, &["to", "from", "gradient", "copy"]);
-    let mut to = place.parameters(&layouts[0])?;
-    let (start, gradient) = (place.parameters(&layouts[1])?, place.parameters(&layouts[2])?);
-    let mut copy = place.gradient(&layouts[3], &[])?;
-    place.device.update(&mut to, from.then_some(&start), &gradient, 0.25, decay);
-    place.keep_parameters(&layouts[0], &to, &[])?;
-    place.device.copy_parameters(&to, &mut copy);
+fn update<D: Device>(place: &mut Place<'_, D>, len: usize) -> Done {
+    let layouts = vector_layout(len, &["x", "gradient", "copy"]);
+    let (mut x, gradient) = (place.parameters(&layouts[0])?, place.parameters(&layouts[1])?);
+    let mut copy = place.gradient(&layouts[2], &[])?;
+    place.device.update(&mut x, &gradient, 0.25);
+    place.keep_parameters(&layouts[0], &x, &[])?;
+    place.device.copy_parameters(&x, &mut copy);
     let middle = View { offset: len / 3, rows: 1, columns: len / 3 };
     place.device.clear(&mut copy, middle);
-    place.keep_parameters(&layouts[3], &copy, &[layouts[3].tensors()[0].view])
+    place.keep_parameters(&layouts[2], &copy, &[layouts[2].tensors()[0].view])
 }
 
-fn adam<D: Device>(place: &mut Place<'_, D>, width: usize) -> Done {
+/// On vectors of any length, of which parts decay that begin and end anywhere.
+fn everything<D: Device>(place: &mut Place<'_, D>, len: usize) -> Done {
+    let [x, y, g] = [place.normal(len, 1.0), place.normal(len, 2.0), place.normal(len, 1.0)];
+    let device = place.device;
+    let (mut x, mut y, g) = (device.parameters(&x)?, device.parameters(&y)?, device.parameters(&g)?);
+    let view = |offset, columns| View { offset, rows: 1, columns };
+    let mut decayed = vec![view(1, 1), view(3, 2), view(5, 1), view(6, 0), view(len / 2, len / 3)];
+    decayed.retain(|view| view.range().end <= len);
+    decayed.sort_by_key(|view| view.offset);
+    decayed.dedup_by(|next, view| next.offset < view.range().end);
+    let mut scalars = device.scalars(5)?;
+    device.measure(Everything, [0.3, 0.2], 0.25, &decayed, [&x, &g], &mut scalars, 1);
+    for _ in 0..3 {
+        device.change(Everything, [0.3, 0.2], 0.25, &decayed, [&mut x, &mut y], [&g]);
+    }
+    place.keep_scalars(&["before", "quotients", "choices", "sum", "behind"], &scalars)?;
+    for (name, vector) in [("x", &x), ("y", &y)] {
+        let mut values = vec![0.0; len];
+        device.get_parameters(vector, &mut values)?;
+        place.keep_values(name, values.into_iter().map(f64::from), false);
+    }
+    Ok(())
+}
+
+/// Runs every formula of a method on the device, when it first comes, with the method's numbers.
+struct OnDevice<'a, 'b, D: Device> {
+    place: &'a mut Place<'b, D>,
+    layout: &'a Layout,
+    seen: Vec<Program>,
+    done: Done,
+}
+
+impl<D: Device> OnDevice<'_, '_, D> {
+    fn is_new(&mut self, program: Program) -> bool {
+        let new = self.done.is_ok() && !self.seen.contains(&program);
+        if new {
+            self.seen.push(program);
+        }
+        new
+    }
+
+    fn vectors<const N: usize>(&self, values: [&[f64]; N]) -> Result<[D::Parameters; N], DeviceError> {
+        let vectors = values.map(|values| {
+            let values: Vec<f32> = values.iter().map(|&value| value as f32).collect();
+            self.place.device.parameters(&values)
+        });
+        let vectors: Vec<_> = vectors.into_iter().collect::<Result<_, _>>()?;
+        Ok(vectors.try_into().unwrap_or_else(|_| unreachable!("as many as before")))
+    }
+
+    fn change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
+        &mut self,
+        formula: Again<F>,
+        scalars: [f64; S],
+        decay: f64,
+        before: [&[f64]; M],
+        read: [&[f64]; R],
+    ) -> Done {
+        let (mut vectors, read) = (self.vectors(before)?, self.vectors(read)?);
+        let (device, decayed) = (self.place.device, self.layout.matrices());
+        device.change(formula, scalars, decay, &decayed, vectors.each_mut(), read.each_ref());
+        vectors.iter().try_for_each(|vector| self.place.keep_parameters(self.layout, vector, &[]))
+    }
+
+    fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
+        &mut self,
+        formula: Again<F>,
+        scalars: [f64; S],
+        decay: f64,
+        read: [&[f64]; R],
+    ) -> Done {
+        let vectors = self.vectors(read)?;
+        let (device, decayed) = (self.place.device, self.layout.matrices());
+        let mut sums = device.scalars(K)?;
+        device.measure(formula, scalars, decay, &decayed, vectors.each_ref(), &mut sums, 0);
+        self.place.keep_scalars(&["a sum"; K], &sums)
+    }
+}
+
+impl<D: Device> Watch for OnDevice<'_, '_, D> {
+    fn change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
+        &mut self,
+        formula: Again<F>,
+        scalars: [f64; S],
+        decay: f64,
+        before: [&[f64]; M],
+        read: [&[f64]; R],
+        _: [&[f64]; M],
+    ) {
+        if self.is_new(Program::of_change::<F, S, M, R>()) {
+            self.done = OnDevice::change(self, formula, scalars, decay, before, read);
+        }
+    }
+
+    fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
+        &mut self,
+        formula: Again<F>,
+        scalars: [f64; S],
+        decay: f64,
+        read: [&[f64]; R],
+    ) {
+        if self.is_new(Program::of_measure::<F, S, R, K>()) {
+            self.done = OnDevice::measure(self, formula, scalars, decay, read);
+        }
+    }
+}
+
+fn method<D: Device>(place: &mut Place<'_, D>, spec: &str, width: usize) -> Done {
     let mut layout = Layout::default();
     layout.vector("first", 5, Initial::Normal(1.0));
     layout.matrix("small", 3, 7, Initial::Normal(1.0));
@@ -573,28 +693,8 @@ fn adam<D: Device>(place: &mut Place<'_, D>, width: usize) -> Done {
     let parts = ["q", "k"].map(|name| (name.to_string(), 33, Initial::Normal(1.0)));
     layout.stacked(&parts, 5);
     layout.vector("last", 3, Initial::Normal(1.0));
-    let [mut x, gradient, mut m] =
-        [place.parameters(&layout)?, place.parameters(&layout)?, place.parameters(&layout)?];
-    let mut values = vec![0.0; layout.len()];
-    place.device.get_parameters(&m, &mut values)?;
-    values.iter_mut().for_each(|value| *value *= *value);
-    let mut v = place.device.parameters(&values)?;
-    let constants = AdamConstants {
-        gradient_scale: 0.7,
-        beta1: 0.9,
-        beta2: 0.99,
-        keep: 0.97,
-        size: 0.03,
-        root: 1.2,
-        eps: 1e-8,
-    };
-    for _ in 0..3 {
-        place.device.adam(&mut x, &gradient, &mut m, &mut v, &constants, &layout.matrices());
-    }
-    for parameters in [&x, &m, &v] {
-        place.keep_parameters(&layout, parameters, &[])?;
-    }
-    Ok(())
+    let watch = OnDevice { place, layout: &layout, seen: Vec::new(), done: Ok(()) };
+    methods::walk(spec, &layout, watch).done
 }
 
 fn buffers<D: Device>(place: &mut Place<'_, D>, len: usize, kind: Kind) -> Done {
@@ -734,21 +834,11 @@ fn changed_weights<D: Device>(place: &mut Place<'_, D>) -> Done {
     let layer = device::Linear::plain(weight);
     let (device, input) = (place.device, place.given(rows * inputs)?);
     let (mut x, other) = (place.parameters(&layout)?, place.parameters(&layout)?);
-    let (mut m, mut v) = (place.parameters(&layout)?, device.parameters(&vec![1.0; layout.len()])?);
-    let constants = AdamConstants {
-        gradient_scale: 1.0,
-        beta1: 0.9,
-        beta2: 0.99,
-        keep: 0.9,
-        size: 0.5,
-        root: 1.0,
-        eps: 1e-8,
-    };
-    for change in ["nothing", "update", "update from", "adam", "set", "clear", "copy"] {
+    let mut m = place.parameters(&layout)?;
+    for change in ["nothing", "update", "a formula", "set", "clear", "copy"] {
         match change {
-            "update" => device.update(&mut x, None, &other, 0.5, 0.0),
-            "update from" => device.update(&mut x, Some(&other), &m, 0.5, 0.1),
-            "adam" => device.adam(&mut x, &other, &mut m, &mut v, &constants, &[weight]),
+            "update" => device.update(&mut x, &other, 0.5),
+            "a formula" => device.change(Everything, [0.3, 0.2], 0.25, &[weight], [&mut m, &mut x], [&other]),
             "set" => {
                 let values = place.normal(layout.len(), 1.0);
                 device.set_parameters(&mut x, &values);

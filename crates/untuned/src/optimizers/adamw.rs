@@ -1,5 +1,6 @@
-use super::{AdamConstants, Around, Optimizer, Space};
+use super::{Around, Change, Keep, Named, Number, Optimizer, Space, Vectors};
 use crate::rule::{Observation, Refusal, Step};
+use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 use serde::{Deserialize, Serialize};
 
@@ -14,14 +15,16 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// # use untuned::Observation;
-/// use untuned::optimizers::{AdamW, Around, Optimizer, Plain, Space};
+/// use untuned::optimizers::{AdamW, Around, Keep, Optimizer, Plain, Vectors};
 ///
 /// let space = Plain { dimension: 2, decayed: vec![0..1] };
 /// let mut adamw = AdamW::default();
-/// let (mut x, mut kept) = (vec![1.0, 1.0], vec![space.zeros()?, space.zeros()?]);
+/// let mut x = vec![1.0, 1.0];
+/// let mut kept = Keep::all(&space, &adamw.keeps(), &x)?;
 /// let around = Around { weight_decay: 0.1, ..Around::default() };
-/// let rate = adamw.step(&space, &Observation::new(0, 7.0, 5.0), &around, &mut x, &vec![3.0, -4.0], &mut kept)?;
-/// assert_eq!(rate, 0.001);
+/// let at = Vectors { x: &mut x, gradient: &vec![3.0, -4.0], kept: &mut kept };
+/// let step = adamw.step(&space, &Observation::new(0, 7.0, 5.0), &[], &around, at)?;
+/// assert_eq!(step.size, 0.001);
 /// // The first step has length `lr` in every coordinate, whatever the gradient's.
 /// assert!((x[0] - (1.0 - 0.0001 - 0.001)).abs() < 1e-11 && (x[1] - (1.0 + 0.001)).abs() < 1e-11);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -48,12 +51,11 @@ impl Default for AdamW {
     }
 }
 
-impl AdamW {
-    pub(super) const ENTRY: Entry = Entry {
+impl Named for AdamW {
+    const ENTRY: Entry = Entry {
         name: "adamw",
         aliases: &[],
-        formula: "x·(1 − lr·decay) − lr·m̂/(√v̂ + eps), m̂ and v̂ the means of g and g² with weights beta1 and beta2; \
-            for networks only: `untuned train`",
+        formula: "x·(1 − lr·decay) − lr·m̂/(√v̂ + eps), m̂ and v̂ the means of g and g² with weights beta1 and beta2",
         parameters: &[
             Parameter {
                 name: "lr",
@@ -83,54 +85,59 @@ impl AdamW {
         reference: "Loshchilov & Hutter 2019; Kingma & Ba 2015",
     };
 
-    pub(super) fn from_spec(spec: &Spec) -> Result<AdamW, SpecError> {
+    fn from_spec(spec: &Spec, _: &Setting) -> Result<AdamW, SpecError> {
         let (lr, eps) = (spec.number("lr"), spec.number("eps"));
-        // Where both means are 0, 0/eps is 0 only as long as eps is not.
-        let smallest = f64::from(f32::MIN_POSITIVE);
-        if eps < smallest {
-            let why =
-                format!("eps={eps:e} is 0 to a network's 32-bit floats; choose at least {smallest:.1e}");
-            return Err(SpecError::Unfit { owner: spec.name(), why });
-        }
+        super::check_eps(spec, "eps")?;
         let (beta1, beta2) = (spec.number("beta1"), spec.number("beta2"));
         Ok(AdamW { lr, beta1, beta2, eps, ..AdamW::default() })
     }
 }
 
+/// `m ← β1·m + (1 − β1)·g`, `v ← β2·v + (1 − β2)·g²`, `x ← x·(1 − decay) − size·m/(root·√v + eps)`, with `g` the scaled gradient.
+struct Adam;
+
+impl Change<8, 3, 1> for Adam {
+    #[inline(always)]
+    fn each<N: Number>(
+        [scale, old_m, new_m, old_v, new_v, size, root, eps]: [N; 8],
+        decay: N,
+        [x, m, v]: [N; 3],
+        [g]: [N; 1],
+    ) -> [N; 3] {
+        let g = scale * g;
+        let m = old_m * m + new_m * g;
+        let v = old_v * v + new_v * g * g;
+        [x * (N::of(1.0) - decay) - size * m / (root * v.sqrt() + eps), m, v]
+    }
+}
+
+/// State: two vectors. A step is one pass: it reads 4 vectors and writes 3.
 impl Optimizer for AdamW {
-    fn keeps(&self) -> &'static [&'static str] {
-        &["adam_m", "adam_v"]
+    fn keeps(&self) -> Vec<Keep> {
+        vec![Keep::zeros("adam_m"), Keep::zeros("adam_v")]
     }
 
     fn step<S: Space>(
         &mut self,
         space: &S,
         seen: &Observation,
+        _: &[f64],
         around: &Around,
-        x: &mut S::Vector,
-        gradient: &S::Vector,
-        kept: &mut [S::Vector],
-    ) -> Result<f64, Refusal> {
+        at: Vectors<'_, S>,
+    ) -> Result<Step, Refusal> {
         seen.check()?;
-        let gradient_scale = around.gradient_scale(seen.grad_norm);
-        let norm = gradient_scale * seen.grad_norm;
-        if norm * norm > S::LARGEST {
-            return Err(Refusal::Gradient { step: seen.step, grad_norm: seen.grad_norm });
-        }
-        let rate = Step::new(self.lr * around.rate, seen)?.size;
-        let [m, v] = kept else { panic!("AdamW keeps two vectors, not {}", kept.len()) };
+        let scale = around.gradient_scale(seen.grad_norm);
+        super::check_square::<S>(seen, scale)?;
+        let step = Step::new(self.lr * around.rate, seen)?;
+        let rate = step.size;
+        let [m, v] = at.kept else { panic!("AdamW keeps two vectors, not {}", at.kept.len()) };
         self.beta1_power *= self.beta1;
         self.beta2_power *= self.beta2;
-        let constants = AdamConstants {
-            gradient_scale,
-            beta1: self.beta1,
-            beta2: self.beta2,
-            keep: 1.0 - rate * around.weight_decay,
-            size: rate / (1.0 - self.beta1_power),
-            root: (1.0 - self.beta2_power).sqrt().recip(),
-            eps: self.eps,
-        };
-        space.adam(x, gradient, m, v, &constants);
-        Ok(rate)
+        let size = rate / (1.0 - self.beta1_power);
+        let root = (1.0 - self.beta2_power).sqrt().recip();
+        let scalars =
+            [scale, self.beta1, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, size, root, self.eps];
+        space.change(Adam, scalars, rate * around.weight_decay, [at.x, m, v], [at.gradient]);
+        Ok(step)
     }
 }

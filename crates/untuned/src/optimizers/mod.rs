@@ -1,47 +1,171 @@
 //! Optimizers with vector state, one file each, and what they share with the scalar rules: a spec string and a run.
 //!
 //! A scalar rule answers with a step size and never sees a vector. An [`Optimizer`] moves the parameters itself, through the passes
-//! of a [`Space`]. Its numbers serialize; its vectors belong to the space, and whoever runs it keeps and saves them.
+//! of a [`Space`]. Its numbers serialize; its vectors belong to the space, and whoever runs it keeps and saves them. Any rule is an
+//! optimizer through [`Scalar`].
+//!
+//! A new optimizer is a new file, its `mod` line and its line in `optimizers!` below. Its passes are [formulas](formula), written
+//! once: every space runs them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::rule::{Needs, Observation, Refusal, StepRule};
+use crate::average::Average;
+use crate::rule::{Observation, Refusal, Step};
 use crate::rules::{RULES, Rule, Setting};
 use crate::spec::{Entry, Spec, SpecError};
 
+mod adagrad;
 mod adamw;
+mod averaged;
+mod cocob;
+mod d_adapt_adam;
+mod d_adapt_sgd;
+pub mod formula;
+mod mechanic;
+mod momo;
+mod momo_adam;
+mod momo_model;
+mod polyak_adam;
+mod prodigy;
+mod scalar;
+mod schedule_free;
+mod schedule_free_adamw;
+mod schedule_free_sgd;
+mod sgd_momentum;
+mod shared;
 mod space;
 
-pub use adamw::AdamW;
-pub use space::{AdamConstants, Plain, Space};
+pub use averaged::Averaged;
+pub use formula::{Change, Measure, Number};
+pub use mechanic::MechanicBase;
+pub use scalar::Scalar;
+pub use space::{Plain, Space};
 
 /// A method that keeps vectors beside the parameters.
 ///
+/// A step has two halves, so that a device is asked only once: [`Optimizer::measure`] sums over the vectors without changing any,
+/// and [`Optimizer::step`], which is told loss, norm and sums, changes them.
+///
 /// # Contract
-/// An error leaves the optimizer, the parameters and the vectors exactly as they were.
+/// An error leaves the optimizer, the parameters and the vectors exactly as they were. A coordinate whose numbers are all 0 stays
+/// 0 and adds nothing to a sum: the gaps of an arena and parameters without a gradient are such coordinates.
 pub trait Optimizer {
-    /// The names of the vectors that it keeps, in the order in which [`Optimizer::step`] gets them. All begin as zeros.
-    fn keeps(&self) -> &'static [&'static str];
+    /// The vectors that it keeps, in the order in which it gets them.
+    fn keeps(&self) -> Vec<Keep>;
 
-    /// Makes the step from the point just observed, and says its rate: the learning rate times [`Around::rate`].
+    /// How many sums it measures.
+    fn measures(&self) -> usize {
+        0
+    }
+
+    /// Measures what the next step needs to know; the sums go to the places from `first` on. After the vectors that it keeps
+    /// there may be others, of somebody around it.
+    fn measure<S: Space>(
+        &self,
+        _space: &S,
+        _around: &Around,
+        _at: &Vectors<'_, S>,
+        _sums: &mut S::Sums,
+        _first: usize,
+    ) {
+    }
+
+    /// Makes the step from the point just observed, and reports it: its size is the effective rate, what a unit of the
+    /// (preconditioned) gradient was multiplied with, after [`Around::rate`].
     ///
     /// # Errors
     /// Refuses what it cannot answer, before anything changes.
     ///
     /// # Panics
-    /// When `kept` are not as many vectors as [`Optimizer::keeps`] names.
+    /// When the vectors or sums are not as many as [`Optimizer::keeps`] and [`Optimizer::measures`] say.
     fn step<S: Space>(
         &mut self,
         space: &S,
         seen: &Observation,
+        sums: &[f64],
         around: &Around,
-        x: &mut S::Vector,
-        gradient: &S::Vector,
-        kept: &mut [S::Vector],
-    ) -> Result<f64, Refusal>;
+        at: Vectors<'_, S>,
+    ) -> Result<Step, Refusal>;
+
+    /// Writes the point to be evaluated to `to` where it is not the one that is trained, and says whether it did.
+    fn evaluated<S: Space>(
+        &self,
+        _space: &S,
+        _x: &S::Vector,
+        _kept: &[S::Vector],
+        _to: &mut S::Vector,
+    ) -> bool {
+        false
+    }
+
+    /// Whether [`Around::clip`] has an effect: what is measured before the norm is known is measured of the gradient as it is.
+    fn clips(&self) -> bool {
+        true
+    }
+
+    /// What a user should know of how it goes, in words: an estimate that is stuck, a rate that grows without end.
+    fn concern(&self) -> Option<String> {
+        None
+    }
+}
+
+/// A vector that an optimizer keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// Its name, in checkpoints too.
+    pub name: &'static str,
+    /// What it is before the first step.
+    pub start: Start,
+}
+
+/// What a kept vector is before the first step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Zeros.
+    Zeros,
+    /// A copy of the parameters.
+    Parameters,
+}
+
+impl Keep {
+    /// A vector that begins with zeros.
+    pub const fn zeros(name: &'static str) -> Keep {
+        Keep { name, start: Start::Zeros }
+    }
+
+    /// A vector that begins as a copy of the parameters.
+    pub const fn parameters(name: &'static str) -> Keep {
+        Keep { name, start: Start::Parameters }
+    }
+
+    /// The vectors that an optimizer keeps, as they are before the first step.
+    ///
+    /// # Errors
+    /// When there is no room for them.
+    pub fn all<S: Space>(space: &S, keeps: &[Keep], x: &S::Vector) -> Result<Vec<S::Vector>, S::Error> {
+        let make = |keep: &Keep| {
+            let mut vector = space.zeros()?;
+            if keep.start == Start::Parameters {
+                space.copy(x, &mut vector);
+            }
+            Ok(vector)
+        };
+        keeps.iter().map(make).collect()
+    }
+}
+
+/// The vectors of an optimizer.
+#[derive(Debug)]
+pub struct Vectors<'a, S: Space + ?Sized> {
+    /// The parameters.
+    pub x: &'a mut S::Vector,
+    /// Their gradient.
+    pub gradient: &'a S::Vector,
+    /// What [`Optimizer::keeps`] names.
+    pub kept: &'a mut [S::Vector],
 }
 
 /// What a run puts around an optimizer's step.
@@ -70,63 +194,160 @@ impl Around {
     }
 }
 
-/// Any of the optimizers, with its numbers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "rule", rename_all = "lowercase")]
-#[allow(missing_docs)]
-pub enum AnyOptimizer {
-    AdamW(AdamW),
+/// An optimizer that can be made from a spec string.
+trait Named: Optimizer + Sized {
+    const ENTRY: Entry;
+
+    fn from_spec(spec: &Spec, setting: &Setting) -> Result<Self, SpecError>;
 }
 
-/// All optimizers with vector state.
-pub const OPTIMIZERS: &[&Entry] = &[&AdamW::ENTRY];
-
-impl Optimizer for AnyOptimizer {
-    fn keeps(&self) -> &'static [&'static str] {
-        match self {
-            AnyOptimizer::AdamW(adamw) => adamw.keeps(),
-        }
+/// Refuses an `eps` that is 0 in 32-bit floats: where all numbers of a coordinate are 0, 0/eps is 0 only as long as eps is not.
+fn check_eps(spec: &Spec, name: &str) -> Result<(), SpecError> {
+    let (eps, smallest) = (spec.number(name), f64::from(f32::MIN_POSITIVE));
+    if eps >= smallest {
+        return Ok(());
     }
-
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        around: &Around,
-        x: &mut S::Vector,
-        gradient: &S::Vector,
-        kept: &mut [S::Vector],
-    ) -> Result<f64, Refusal> {
-        match self {
-            AnyOptimizer::AdamW(adamw) => adamw.step(space, seen, around, x, gradient, kept),
-        }
-    }
+    let why = format!("{name}={eps:e} is 0 to a network's 32-bit floats; choose at least {smallest:.1e}");
+    Err(SpecError::Unfit { owner: spec.name(), why })
 }
 
-/// A scalar rule or an optimizer, with its numbers. What serde writes of it reads back to the same bits, as for [`Rule`], and a
-/// rule is written as it is alone.
+/// Refuses a gradient whose square, after the clipping, a vector of the space cannot hold.
+fn check_square<S: Space>(seen: &Observation, scale: f64) -> Result<(), Refusal> {
+    let norm = scale * seen.grad_norm;
+    if norm * norm > S::LARGEST {
+        return Err(Refusal::TooLarge { step: seen.step, grad_norm: seen.grad_norm });
+    }
+    Ok(())
+}
+
+/// Refuses sums that are not finite: a gradient or a parameter is not, or is too large.
+fn check_sums(seen: &Observation, names: &[&'static str], sums: &[f64]) -> Result<(), Refusal> {
+    for (&what, &value) in names.iter().zip(sums) {
+        if !value.is_finite() {
+            return Err(Refusal::NotFinite { step: seen.step, what, value });
+        }
+    }
+    Ok(())
+}
+
+macro_rules! optimizers {
+    ($($module:ident :: $name:ident = $word:literal),* $(,)?) => {
+        $(pub use $module::$name;)*
+
+        /// Any of the optimizers with vector state, with its numbers.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "rule")]
+        #[allow(missing_docs)]
+        pub enum AnyOptimizer {
+            $(#[serde(rename = $word)] $name($name),)*
+        }
+
+        /// All optimizers with vector state.
+        pub const OPTIMIZERS: &[&Entry] = &[$(&<$name as Named>::ENTRY,)*];
+
+        impl AnyOptimizer {
+            fn from_spec(spec: &Spec, setting: &Setting) -> Option<Result<AnyOptimizer, SpecError>> {
+                $(if spec.name() == $word {
+                    return Some($name::from_spec(spec, setting).map(AnyOptimizer::$name));
+                })*
+                None
+            }
+        }
+
+        either!(AnyOptimizer: $($name),*);
+    };
+}
+
+/// An [`Optimizer`] that is one of several.
+macro_rules! either {
+    ($type:ident: $($name:ident),*) => {
+        impl Optimizer for $type {
+            fn keeps(&self) -> Vec<Keep> {
+                match self { $($type::$name(one) => one.keeps(),)* }
+            }
+            fn measures(&self) -> usize {
+                match self { $($type::$name(one) => one.measures(),)* }
+            }
+            fn measure<S: Space>(
+                &self,
+                space: &S,
+                around: &Around,
+                at: &Vectors<'_, S>,
+                sums: &mut S::Sums,
+                first: usize,
+            ) {
+                match self { $($type::$name(one) => one.measure(space, around, at, sums, first),)* }
+            }
+            fn step<S: Space>(
+                &mut self,
+                space: &S,
+                seen: &Observation,
+                sums: &[f64],
+                around: &Around,
+                at: Vectors<'_, S>,
+            ) -> Result<Step, Refusal> {
+                match self { $($type::$name(one) => one.step(space, seen, sums, around, at),)* }
+            }
+            fn evaluated<S: Space>(
+                &self,
+                space: &S,
+                x: &S::Vector,
+                kept: &[S::Vector],
+                to: &mut S::Vector,
+            ) -> bool {
+                match self { $($type::$name(one) => one.evaluated(space, x, kept, to),)* }
+            }
+            fn clips(&self) -> bool {
+                match self { $($type::$name(one) => one.clips(),)* }
+            }
+            fn concern(&self) -> Option<String> {
+                match self { $($type::$name(one) => one.concern(),)* }
+            }
+        }
+    };
+}
+
+optimizers! {
+    sgd_momentum::SgdMomentum = "sgd-momentum",
+    adagrad::Adagrad = "adagrad",
+    adamw::AdamW = "adamw",
+    momo::Momo = "momo",
+    momo_adam::MomoAdam = "momo-adam",
+    cocob::Cocob = "cocob",
+    d_adapt_sgd::DAdaptSgd = "d-adapt-sgd",
+    d_adapt_adam::DAdaptAdam = "d-adapt-adam",
+    prodigy::Prodigy = "prodigy",
+    schedule_free_sgd::ScheduleFreeSgd = "schedule-free-sgd",
+    schedule_free_adamw::ScheduleFreeAdamW = "schedule-free-adamw",
+    mechanic::Mechanic = "mechanic",
+    polyak_adam::PolyakAdam = "polyak-adam",
+}
+
+/// A scalar rule or an optimizer, or the average of either, with its numbers. What serde writes of it reads back to the same bits,
+/// as for [`Rule`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 #[allow(missing_docs)]
 pub enum Method {
-    Rule(Rule),
+    Rule(Scalar<Rule>),
     Optimizer(AnyOptimizer),
+    Averaged(Box<Averaged<Method>>),
 }
 
+either!(Method: Rule, Optimizer, Averaged);
+
 impl Method {
-    /// What must be measured or kept for it beyond the loss and the gradient's norm.
-    pub fn needs(&self) -> Needs {
-        match self {
-            Method::Rule(rule) => rule.needs(),
-            Method::Optimizer(_) => Needs::default(),
-        }
+    /// The same, with an average of its points to be evaluated.
+    pub fn averaged(self, average: Average) -> Method {
+        Method::Averaged(Box::new(Averaged::new(self, average)))
     }
 
-    /// The names of the vectors that it keeps.
-    pub fn keeps(&self) -> &'static [&'static str] {
+    /// Whether it is a scalar rule, averaged or not.
+    pub fn is_scalar(&self) -> bool {
         match self {
-            Method::Rule(_) => &[],
-            Method::Optimizer(optimizer) => optimizer.keeps(),
+            Method::Rule(_) => true,
+            Method::Optimizer(_) => false,
+            Method::Averaged(averaged) => averaged.optimizer.is_scalar(),
         }
     }
 }
@@ -139,10 +360,10 @@ pub fn catalog() -> Vec<&'static Entry> {
 /// A rule or an optimizer and its parameters, checked, as a text: `inexact-polyak`, `adamw:lr=0.001,beta2=0.99`.
 ///
 /// ```
-/// # use untuned::{Setting, optimizers::OptimizerSpec};
+/// # use untuned::{Setting, optimizers::{Optimizer, OptimizerSpec}};
 /// let spec: OptimizerSpec = "adamw:beta2=0.99".parse()?;
 /// assert_eq!((spec.name(), spec.spec().number("lr")), ("adamw", 0.001));
-/// assert_eq!(spec.build(&Setting::new(100))?.keeps(), ["adam_m", "adam_v"]);
+/// assert_eq!(spec.build(&Setting::new(100))?.keeps().len(), 2);
 /// # Ok::<(), untuned::SpecError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -154,10 +375,10 @@ impl OptimizerSpec {
     /// # Errors
     /// When it needs something that neither the spec nor the setting gives.
     pub fn build(&self, setting: &Setting) -> Result<Method, SpecError> {
-        if self.name() == AdamW::ENTRY.name {
-            return Ok(Method::Optimizer(AnyOptimizer::AdamW(AdamW::from_spec(&self.0)?)));
+        match AnyOptimizer::from_spec(&self.0, setting) {
+            Some(optimizer) => optimizer.map(Method::Optimizer),
+            None => Rule::from_spec(&self.0, setting).map(|rule| Method::Rule(Scalar::new(rule))),
         }
-        Rule::from_spec(&self.0, setting).map(Method::Rule)
     }
 
     /// Whether it is an optimizer with vector state and not a scalar rule.

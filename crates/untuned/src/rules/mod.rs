@@ -10,20 +10,24 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::optimizers::OPTIMIZERS;
 use crate::problem::Problem;
-use crate::rule::{Needs, Observation, Refusal, Step, StepRule};
+use crate::rule::{Needs, Observation, Refusal, Step, StepRule, over_square};
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use crate::vector;
 
 mod adaptive_polyak;
 mod adasps;
+mod ali_g;
 mod anytime_polyak;
 mod clipped_gd;
 mod decsps;
 mod dog;
+mod dowg;
 mod gd;
 mod inexact_polyak;
 mod level_polyak;
 mod polyak;
 mod polyak_bound;
+mod sps_max;
 
 /// What a rule may need to know of the run it is made for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -101,6 +105,9 @@ rules! {
     anytime_polyak::AnytimePolyak,
     adaptive_polyak::AdaptivePolyak,
     level_polyak::LevelPolyak,
+    sps_max::SpsMax,
+    ali_g::AliG,
+    dowg::Dowg,
 }
 
 pub use adaptive_polyak::Variant;
@@ -137,8 +144,7 @@ impl FromStr for RuleSpec {
     fn from_str(text: &str) -> Result<RuleSpec, SpecError> {
         let name = text.split(':').next().unwrap_or(text).trim();
         if let Some(optimizer) = OPTIMIZERS.iter().find(|entry| entry.name == name) {
-            let why = "it keeps vectors beside the parameters and is no scalar rule; train a network with it, with \
-                `untuned train`, or take a rule such as `inexact-polyak`";
+            let why = "it keeps vectors beside the parameters and is no scalar rule; take one such as `inexact-polyak`";
             return Err(SpecError::Unfit { owner: optimizer.name, why: why.to_string() });
         }
         Spec::parse(text, "rule", RULES).map(RuleSpec)
@@ -164,7 +170,7 @@ impl<'de> Deserialize<'de> for RuleSpec {
 }
 
 /// The parameter `lower_bound` that most rules have.
-const LOWER_BOUND: Parameter = Parameter {
+pub(crate) const LOWER_BOUND: Parameter = Parameter {
     name: "lower_bound",
     kind: Kind::Finite,
     default: Fallback::Number(0.0),
@@ -174,6 +180,23 @@ const LOWER_BOUND: Parameter = Parameter {
 /// The parameter `lr` of the rules that are tuned.
 const LR: Parameter =
     Parameter { name: "lr", kind: Kind::Positive, default: Fallback::Required, meaning: "the learning rate" };
+
+/// The parameter `lr` of the rules that need none: a factor, 1 by default.
+const FACTOR: Parameter = Parameter {
+    name: "lr",
+    kind: Kind::Positive,
+    default: Fallback::Number(1.0),
+    meaning: "multiplies the step",
+};
+
+/// `numerator/(c·norm² + eps)`, also where a square leaves the range of floats.
+fn over_padded_square(numerator: f64, c: f64, norm: f64, eps: f64) -> f64 {
+    let squared = c * norm * norm;
+    if squared.is_normal() {
+        return numerator / (squared + eps);
+    }
+    over_square(numerator, vector::norm(&[c.sqrt() * norm, eps.sqrt()]))
+}
 
 /// Serde for a number that may be infinite: JSON has no infinity, so it is written as the word `inf`.
 mod infinite {

@@ -29,11 +29,17 @@ pub(super) fn open(config: &Config, bptt: usize) -> Result<Data, TrainError> {
         }
     };
     let Words { vocabulary, splits } = words;
-    let horizon = match (config.epochs, config.steps) {
+    let horizon = match (config.epochs, config.batches()) {
         (Some(epochs), _) => Horizon::Epochs(epochs),
-        (None, steps) => Horizon::Steps(usize::try_from(steps.unwrap_or(0)).unwrap_or(usize::MAX)),
+        (None, batches) => Horizon::Steps(usize::try_from(batches.unwrap_or(0)).unwrap_or(usize::MAX)),
     };
     let training = Sequences::training(splits.train.clone(), config.batch, bptt, config.seed, horizon)?;
+    let (found, accumulate) = (training.steps(), config.accumulate);
+    if found > 0 && found < accumulate {
+        return Err(TrainError::Request(format!(
+            "accumulate is {accumulate}, and there are {found} batches; give at most {found}"
+        )));
+    }
     let columns = EVALUATION_COLUMNS.min(config.batch);
     let evaluation = |ids| -> Result<_, TrainError> {
         Ok(Sequences::evaluation(cut(ids, config.evaluate_tokens), columns, bptt)?)
@@ -53,7 +59,8 @@ pub(super) fn open(config: &Config, bptt: usize) -> Result<Data, TrainError> {
         },
         ids: vocabulary.len(),
         vocabulary: Vocabulary::Words(vocabulary),
-        steps: training.steps() as u64,
+        // What is left over at the end of the epochs is no step.
+        steps: (found / accumulate) as u64,
         longest,
         longest_target: longest,
         training: Batches::Sequences(training),

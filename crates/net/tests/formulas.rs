@@ -1,0 +1,259 @@
+//! Formulas in an arena on the processor: against plain vectors in f64, with any number of threads, and the gaps stay 0.
+
+#![allow(clippy::unwrap_used)]
+
+mod methods;
+
+use methods::{Again, Everything, Watch};
+use untuned::Observation;
+use untuned::optimizers::{AdamW, Around, Change, Keep, Measure, Optimizer, Plain, Space, Vectors};
+use untuned_net::arena::{Initial, Layout};
+use untuned_net::cpu::Cpu;
+use untuned_net::cpu::math::Real;
+use untuned_net::device::Device;
+use untuned_net::random::Site;
+use untuned_net::space::ArenaSpace;
+
+const STEPS: u32 = 30;
+
+/// Matrices and vectors with gaps and without, shorter than a part of a pass, longer, and across its ends.
+fn layout() -> Layout {
+    let mut layout = Layout::default();
+    layout.vector("first", 5, Initial::Normal(1.0));
+    layout.matrix("small", 3, 7, Initial::Normal(1.0));
+    layout.matrix("large", 300, 501, Initial::Normal(1.0));
+    layout.vector("norm", 70_001, Initial::Normal(1.0));
+    let parts = ["q", "k"].map(|name| (name.to_string(), 33, Initial::Normal(1.0)));
+    layout.stacked(&parts, 5);
+    layout.vector("last", 3, Initial::Normal(1.0));
+    layout
+}
+
+/// The same without those that are large.
+fn small_layout() -> Layout {
+    let mut layout = Layout::default();
+    layout.vector("first", 5, Initial::Normal(1.0));
+    layout.matrix("matrix", 13, 21, Initial::Normal(1.0));
+    layout.vector("last", 33, Initial::Normal(1.0));
+    layout
+}
+
+/// The vectors of which the matrices decay.
+fn plain(layout: &Layout) -> Plain {
+    let matrices = ["small", "large", "q", "k"];
+    let tensors = layout.tensors().iter().filter(|tensor| matrices.contains(&tensor.name.as_str()));
+    let decayed: Vec<_> = tensors.map(|tensor| tensor.view.range()).collect();
+    assert_eq!(decayed.len(), 4);
+    Plain { dimension: layout.len(), decayed }
+}
+
+fn vector<R: Real>(values: &[f32]) -> Vec<R> {
+    values.iter().map(|&value| R::from_f32(value)).collect()
+}
+
+/// The gradient of a step, of very different sizes, 0 in the gaps.
+fn gradient(layout: &Layout, step: u32) -> Vec<f32> {
+    let mut values = vec![0.0; layout.len()];
+    for (site, tensor) in layout.tensors().iter().enumerate() {
+        let deviation = 10f64.powi(3 - 2 * site as i32);
+        Site { seed: 3, site: site as u32, step }.fill_normal(&mut values[tensor.view.range()], deviation);
+    }
+    values
+}
+
+/// The point after all steps of AdamW, with `m` and `v`.
+fn adamw<R: Real, S: Space<Vector = Vec<R>>>(space: &S, layout: &Layout) -> [Vec<R>; 3]
+where
+    S::Error: std::fmt::Debug,
+{
+    let mut adamw = AdamW::default();
+    (adamw.lr, adamw.beta2) = (0.01, 0.99);
+    let mut x = vector(&layout.initial(1));
+    let mut kept = Keep::all(space, &adamw.keeps(), &x).unwrap();
+    for step in 0..STEPS {
+        let values = gradient(layout, step);
+        let norm = values.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>().sqrt();
+        let rate = f64::from(step + 1) / f64::from(STEPS);
+        let around = Around { rate, clip: Some(1000.0), weight_decay: 0.3 };
+        let seen = Observation::new(u64::from(step), 1.0, norm);
+        let at = Vectors { x: &mut x, gradient: &vector(&values), kept: &mut kept };
+        adamw.step(space, &seen, &[], &around, at).unwrap();
+    }
+    let [m, v] = kept.try_into().unwrap();
+    [x, m, v]
+}
+
+/// What `Everything` makes of two vectors, and its sums.
+fn everything<R: Real, S: Space<Vector = Vec<R>>>(
+    space: &S,
+    layout: &Layout,
+    sums: &mut S::Sums,
+) -> [Vec<R>; 2] {
+    let (mut x, mut y) = (vector(&layout.initial(1)), vector(&gradient(layout, 1)));
+    let g = vector(&gradient(layout, 2));
+    space.measure(Everything, [0.3, 0.2], 0.25, [&x, &g], sums, 1);
+    for _ in 0..3 {
+        space.change(Everything, [0.3, 0.2], 0.25, [&mut x, &mut y], [&g]);
+    }
+    [x, y]
+}
+
+/// Vectors and sums of both on the processor.
+fn on<R: Real>(threads: usize) -> ([Vec<R>; 3], [Vec<R>; 2], Vec<f64>) {
+    let (cpu, layout) = (Cpu::<R>::new(Some(threads)).unwrap(), layout());
+    let space = ArenaSpace::new(&cpu, &layout);
+    let mut sums = cpu.scalars(5).unwrap();
+    let everything = everything(&space, &layout, &mut sums);
+    (adamw(&space, &layout), everything, sums)
+}
+
+/// The largest difference, as a part of what the plain one has, or of 1 where that is smaller and `small` says so.
+fn worst<R: Real>(got: &[R], want: &[f64], small: f64) -> f64 {
+    let errors = got.iter().zip(want).map(|(got, want)| (got.to_f64() - want).abs() / want.abs().max(small));
+    // NaN stays, unlike with the standard library's maximum.
+    errors.fold(0.0, |most, error| if most.is_nan() || error <= most { most } else { error })
+}
+
+#[test]
+fn adamw_is_the_plain_one() {
+    let layout = layout();
+    let want = adamw::<f64, _>(&plain(&layout), &layout);
+    for (index, got) in on::<f64>(2).0.iter().enumerate() {
+        assert!(worst(got, &want[index], 1e-9) < 1e-12, "array {index} in f64");
+    }
+    let [x, m, v] = on::<f32>(2).0;
+    // Thirty roundings of numbers near 1; a mean of gradients of both signs loses some more.
+    assert!(worst(&x, &want[0], 1.0) < 1e-5, "{}", worst(&x, &want[0], 1.0));
+    assert!(worst(&v, &want[2], f64::MIN_POSITIVE) < 1e-5, "{}", worst(&v, &want[2], f64::MIN_POSITIVE));
+    for tensor in layout.tensors() {
+        let (m, want) = (&m[tensor.view.range()], &want[1][tensor.view.range()]);
+        let largest = want.iter().fold(0.0f64, |most, m| most.max(m.abs()));
+        assert!(worst(m, want, largest) < 1e-6, "{}: {}", tensor.name, worst(m, want, largest));
+    }
+}
+
+#[test]
+fn every_operation_is_the_plain_one() {
+    let layout = layout();
+    let mut sums = vec![0.0; 5];
+    let want = everything::<f64, _>(&plain(&layout), &layout, &mut sums);
+    // The gradient has a tensor of deviation 1e-3 and one of 1e3; the sums are of 220 000 terms near 1.
+    let check = |sums_of: &[f64]| {
+        assert_eq!((sums_of[0], sums_of[4]), (0.0, 0.0), "only these places are written");
+        assert!(worst(sums_of, &sums, 220e3) < 1e-12, "{sums_of:?} and not {sums:?}");
+    };
+    let (_, got, sums) = on::<f64>(2);
+    assert_eq!(got, want);
+    check(&sums);
+    // The terms are computed in f64 there, too.
+    let (_, got, sums) = on::<f32>(2);
+    got.iter().zip(&want).for_each(|(got, want)| assert!(worst(got, want, 1.0) < 1e-6));
+    check(&sums);
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let one = on::<f32>(1);
+    for threads in [2, 3, 7] {
+        assert!(on::<f32>(threads) == one, "{threads} threads");
+    }
+}
+
+#[test]
+fn gaps_stay_zero() {
+    let layout = layout();
+    let mut gap = vec![true; layout.len()];
+    for tensor in layout.tensors() {
+        gap[tensor.view.range()].fill(false);
+    }
+    assert!(gap.iter().any(|&gap| gap));
+    let (adamw, everything, _) = on::<f32>(2);
+    for array in adamw.iter().chain(&everything) {
+        let bits = array.iter().zip(&gap).filter(|(_, gap)| **gap).map(|(value, _)| value.to_bits());
+        assert!(bits.clone().count() > 20 && bits.into_iter().all(|bits| bits == 0));
+    }
+}
+
+/// Runs every pass on the processor, too.
+struct OnProcessor<'a, R> {
+    cpu: Cpu<R>,
+    layout: &'a Layout,
+    spec: String,
+    passes: usize,
+}
+
+impl<R: Real> OnProcessor<'_, R> {
+    fn vector(&self, values: &[f64]) -> Vec<R> {
+        values.iter().map(|&value| R::from_f64(value)).collect()
+    }
+}
+
+impl<R: Real> Watch for OnProcessor<'_, R> {
+    fn change<F: Change<S, M, N>, const S: usize, const M: usize, const N: usize>(
+        &mut self,
+        formula: Again<F>,
+        scalars: [f64; S],
+        decay: f64,
+        before: [&[f64]; M],
+        read: [&[f64]; N],
+        after: [&[f64]; M],
+    ) {
+        self.passes += 1;
+        let (mut vectors, read) = (before.map(|v| self.vector(v)), read.map(|v| self.vector(v)));
+        let space = ArenaSpace::new(&self.cpu, self.layout);
+        space.change(formula, scalars, decay, vectors.each_mut(), read.each_ref());
+        let tolerance = if size_of::<R>() == 8 { 1e-15 } else { 1e-5 };
+        for (got, want) in vectors.iter().zip(after) {
+            let largest = want.iter().fold(0.0f64, |most, value| most.max(value.abs()));
+            let worst = worst(got, want, largest.max(f64::MIN_POSITIVE));
+            assert!(worst <= tolerance, "{}: {}: {worst}", self.spec, std::any::type_name::<F>());
+        }
+    }
+
+    fn measure<F: Measure<S, N, K>, const S: usize, const N: usize, const K: usize>(
+        &mut self,
+        formula: Again<F>,
+        scalars: [f64; S],
+        decay: f64,
+        read: [&[f64]; N],
+    ) {
+        self.passes += 1;
+        let mut sums = vec![f64::NAN; K];
+        let vectors = read.map(|v| self.vector(v));
+        let space = ArenaSpace::new(&self.cpu, self.layout);
+        space.measure(formula, scalars, decay, vectors.each_ref(), &mut sums, 0);
+        let (mut want, mut sizes) = ([0.0; K], [0.0; K]);
+        for i in 0..self.layout.len() {
+            let decays = self.layout.matrices().iter().any(|view| view.range().contains(&i));
+            let terms = F::each(scalars, if decays { decay } else { 0.0 }, read.map(|v| v[i]));
+            for k in 0..K {
+                want[k] += terms[k];
+                sizes[k] += terms[k].abs();
+            }
+        }
+        for k in 0..K {
+            let error = (sums[k] - want[k]).abs();
+            let name = std::any::type_name::<F>();
+            assert!(error <= 1e-12 * sizes[k], "{}: sum {k} of {name}: {error}", self.spec);
+        }
+    }
+}
+
+fn methods_are_the_plain_ones<R: Real>() {
+    let layout = small_layout();
+    for spec in methods::specs() {
+        let cpu = Cpu::<R>::new(Some(1)).unwrap();
+        let watch = OnProcessor { cpu, layout: &layout, spec: spec.clone(), passes: 0 };
+        assert!(methods::walk(&spec, &layout, watch).passes > 0, "{spec}");
+    }
+}
+
+#[test]
+fn every_method_is_the_plain_one_in_f64() {
+    methods_are_the_plain_ones::<f64>();
+}
+
+#[test]
+fn every_method_is_the_plain_one_in_f32() {
+    methods_are_the_plain_ones::<f32>();
+}

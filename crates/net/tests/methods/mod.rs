@@ -1,0 +1,193 @@
+//! The passes of every rule and optimizer, for tests of the devices that run them.
+//!
+//! Each method walks some steps on plain vectors, and whoever watches sees every pass with its numbers. What is in the library's
+//! tables is walked, so that a new optimizer is tested by being there.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::marker::PhantomData;
+use untuned::average::Average;
+use untuned::optimizers::{
+    Around, Change, Keep, Measure, Method, Number, Optimizer, OptimizerSpec, Plain, Space, Vectors, catalog,
+};
+use untuned::spec::{Entry, Fallback, Kind};
+use untuned::{Observation, Setting};
+use untuned_net::arena::Layout;
+use untuned_net::random::Site;
+
+/// A formula once more: the passes take theirs by value, and it need not be one that can be copied.
+pub struct Again<F>(PhantomData<F>);
+
+impl<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize> Change<S, M, R> for Again<F> {
+    #[inline(always)]
+    fn each<N: Number>(scalars: [N; S], decay: N, change: [N; M], read: [N; R]) -> [N; M] {
+        F::each(scalars, decay, change, read)
+    }
+}
+
+impl<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize> Measure<S, R, K> for Again<F> {
+    #[inline(always)]
+    fn each<N: Number>(scalars: [N; S], decay: N, read: [N; R]) -> [N; K] {
+        F::each(scalars, decay, read)
+    }
+}
+
+/// Uses every operation, and makes 0 of zeros.
+pub struct Everything;
+
+impl Change<2, 2, 1> for Everything {
+    #[inline(always)]
+    fn each<N: Number>([a, b]: [N; 2], decay: N, [x, y]: [N; 2], [g]: [N; 1]) -> [N; 2] {
+        let root = (a * g * g + N::of(0.5)).sqrt();
+        [x - decay * x - b * g / root, (-y).abs().max(g).min(N::of(3.0)) + x.above(b, g, y)]
+    }
+}
+
+/// Uses every operation, too; the terms have both signs.
+impl Measure<2, 2, 3> for Everything {
+    #[inline(always)]
+    fn each<N: Number>([a, b]: [N; 2], decay: N, [x, g]: [N; 2]) -> [N; 3] {
+        let root = (a * g * g + N::of(0.5)).sqrt();
+        [x * g / root, (g + decay * x).abs().min(b) - x.max(g).above(b, -x, g), x]
+    }
+}
+
+/// Sees the passes of a method. All numbers of the vectors are f32.
+pub trait Watch {
+    /// One that changes vectors; `after` is what became of them in f64.
+    fn change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
+        &mut self,
+        formula: Again<F>,
+        scalars: [f64; S],
+        decay: f64,
+        before: [&[f64]; M],
+        read: [&[f64]; R],
+        after: [&[f64]; M],
+    );
+
+    /// One that sums.
+    fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
+        &mut self,
+        formula: Again<F>,
+        scalars: [f64; S],
+        decay: f64,
+        read: [&[f64]; R],
+    );
+}
+
+/// Plain vectors whose passes are watched.
+struct Watched<W> {
+    plain: Plain,
+    watch: RefCell<W>,
+}
+
+impl<W: Watch> Space for Watched<W> {
+    type Vector = Vec<f64>;
+    type Sums = Vec<f64>;
+    type Error = Infallible;
+
+    const LARGEST: f64 = f32::MAX as f64;
+
+    fn zeros(&self) -> Result<Vec<f64>, Infallible> {
+        self.plain.zeros()
+    }
+
+    fn copy(&self, from: &Vec<f64>, to: &mut Vec<f64>) {
+        self.plain.copy(from, to);
+    }
+
+    fn change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
+        &self,
+        formula: F,
+        scalars: [f64; S],
+        decay: f64,
+        mut change: [&mut Vec<f64>; M],
+        read: [&Vec<f64>; R],
+    ) {
+        let before = change.each_ref().map(|vector| vector.to_vec());
+        self.plain.change(formula, scalars, decay, change.each_mut().map(|vector| &mut **vector), read);
+        let (before, after) = (before.each_ref().map(Vec::as_slice), change.each_ref().map(|v| v.as_slice()));
+        let read = read.map(Vec::as_slice);
+        self.watch.borrow_mut().change(Again(PhantomData::<F>), scalars, decay, before, read, after);
+        change.iter_mut().for_each(|vector| vector.iter_mut().for_each(|v| *v = f64::from(*v as f32)));
+    }
+
+    fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
+        &self,
+        formula: F,
+        scalars: [f64; S],
+        decay: f64,
+        read: [&Vec<f64>; R],
+        sums: &mut Vec<f64>,
+        at: usize,
+    ) {
+        self.watch.borrow_mut().measure(Again(PhantomData::<F>), scalars, decay, read.map(Vec::as_slice));
+        self.plain.measure(formula, scalars, decay, read, sums, at);
+    }
+}
+
+/// Every rule and optimizer, by itself and with each of its options: a word may choose other formulas, and so may a 0.
+pub fn specs() -> Vec<String> {
+    catalog().into_iter().flat_map(specs_of).collect()
+}
+
+fn specs_of(entry: &Entry) -> Vec<String> {
+    let required = entry.parameters.iter().filter(|parameter| parameter.default == Fallback::Required);
+    let required: Vec<String> = required.map(|parameter| format!("{}=0.5", parameter.name)).collect();
+    let spec = |option: Option<String>| {
+        let given: Vec<String> = required.iter().cloned().chain(option).collect();
+        format!("{}{}{}", entry.name, if given.is_empty() { "" } else { ":" }, given.join(","))
+    };
+    let options = entry.parameters.iter().filter(|parameter| parameter.default != Fallback::Required);
+    let options = options.flat_map(|parameter| {
+        let values = match parameter.kind {
+            Kind::Word(words) => words,
+            Kind::Fraction | Kind::NonNegative => &["0", "0.5"],
+            _ => &[],
+        };
+        values.iter().map(|value| spec(Some(format!("{}={value}", parameter.name))))
+    });
+    let built = options.filter(|option| build(option).is_some());
+    [spec(None)].into_iter().chain(built).collect()
+}
+
+/// A method; of AdamW also the average, whose pass belongs to no method of the table.
+fn build(spec: &str) -> Option<Method> {
+    let parsed: OptimizerSpec = spec.parse().ok()?;
+    let method = parsed.build(&Setting { f_star: Some(0.0), ..Setting::new(10) }).ok()?;
+    Some(if spec == "adamw" { method.averaged(Average::Exponential(0.9)) } else { method })
+}
+
+/// The losses that a method sees: lower ones, and higher than before.
+const LOSSES: [f64; 6] = [3.0, 2.0, 2.5, 1.5, 4.0, 0.5];
+
+/// Lets a method walk on the parameters of a layout while `watch` sees its passes.
+pub fn walk<W: Watch>(spec: &str, layout: &Layout, watch: W) -> W {
+    let mut method = build(spec).unwrap_or_else(|| panic!("{spec} cannot be built"));
+    let decayed = layout.matrices().iter().map(|view| view.range()).collect();
+    let space = Watched { plain: Plain { dimension: layout.len(), decayed }, watch: RefCell::new(watch) };
+    let mut x: Vec<f64> = layout.initial(1).into_iter().map(f64::from).collect();
+    let Ok(mut kept) = Keep::all(&space, &method.keeps(), &x);
+    let around = Around { rate: 0.9, clip: None, weight_decay: 0.3 };
+    let mut sums = vec![0.0; method.measures()];
+    for (step, loss) in LOSSES.into_iter().enumerate() {
+        let mut gradient = vec![0.0f32; layout.len()];
+        for (site, tensor) in layout.tensors().iter().enumerate() {
+            let site = Site { seed: 3, site: site as u32, step: step as u32 };
+            site.fill_normal(&mut gradient[tensor.view.range()], 0.1);
+        }
+        let gradient: Vec<f64> = gradient.into_iter().map(f64::from).collect();
+        let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
+        let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
+        method.measure(&space, &around, &at, &mut sums, 0);
+        let seen = Observation::new(step as u64, loss, norm);
+        // A rule may refuse what an option makes of its numbers, but not its first step.
+        if let Err(refusal) = method.step(&space, &seen, &sums, &around, at) {
+            assert!(step > 0, "{spec}: {refusal}");
+            break;
+        }
+    }
+    let mut to = vec![0.0; layout.len()];
+    method.evaluated(&space, &x, &kept, &mut to);
+    space.watch.into_inner()
+}

@@ -1,0 +1,281 @@
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Around, Change, Keep, Measure, Named, Number, Optimizer, Space, Vectors, check_eps, check_square,
+    check_sums, shared,
+};
+use crate::rule::{Observation, Refusal, Step};
+use crate::rules::{LOWER_BOUND, Setting};
+use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+
+/// A Polyak step in Adam's geometry: no learning rate, no clipping, no warm-up.
+///
+/// With `D = √v̂ + eps`, `v̂` being Adam's mean of `g²`:
+///
+/// `m ← β1·m + (1 − β1)·g/D`, `x ← x − η·m`, `η = factor · mean(f − l)/mean(Σ g²/D) · (1 − t/T)`.
+///
+/// Both means are exponential with the weight `average`, corrected for their beginning at 0, as `v̂` is; `m` is not. For a fixed
+/// `D`, without momentum and means, this is Polyak's step (a `factor` of it) for the function `y ↦ f(D^{−½}y)`.
+///
+/// What is proved, for convex `f` with minimum `f*`, a fixed `D`, no momentum and no means, with `σ² = f* − l`: a step with the
+/// factor `a` brings `x` nearer to a minimum, `‖x⁺ − x*‖²_D ≤ ‖x − x*‖²_D − η·[(2 − a)(f − f*) − a·σ²]`, so that it makes progress
+/// as long as `f − f* > aσ²/(2 − a)`, which is `σ²/3` for `a = ½`. With the means, `a` becomes `a·κ` with
+/// `κ = mean(f − l)·Σg²/D / ((f − l)·mean(Σg²/D))`; `cap=yes` keeps `a·κ ≤ 1`. Momentum, a `D` that moves, batches and the decay to
+/// 0 are measured only.
+///
+/// With `radius`, a step is at most that part of the largest norm that the parameters have had: `η·‖m‖ ≤ radius·max‖x‖`, the decay
+/// aside. It matters where the loss cannot come near `l`: Polyak's step is too long then.
+///
+/// ```
+/// # use untuned::{Observation, Setting, optimizers::OptimizerSpec};
+/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, Vectors};
+///
+/// let mut method = "polyak-adam:eps=1e-30".parse::<OptimizerSpec>()?.build(&Setting::new(10))?;
+/// let (space, around) = (Plain::new(2), Around::default());
+/// let mut x = vec![1.0, 1.0];
+/// let mut kept = Keep::all(&space, &method.keeps(), &x)?;
+/// let at = Vectors { x: &mut x, gradient: &vec![3.0, -4.0], kept: &mut kept };
+/// let mut sums = vec![0.0; method.measures()];
+/// method.measure(&space, &around, &at, &mut sums, 0);
+/// let step = method.step(&space, &Observation::new(0, 14.0, 5.0), &sums, &around, at)?;
+/// // √v̂ is |g| at first, so that Σg²/D = 7, η = ½·14/7, and m = 0.1·(1, −1).
+/// assert!((step.size - 1.0).abs() < 1e-15);
+/// assert!((x[0] - 0.9).abs() < 1e-15 && (x[1] - 1.1).abs() < 1e-15);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PolyakAdam {
+    /// `l`, a value that the loss never goes below.
+    pub lower_bound: f64,
+    /// What part of Polyak's step is made.
+    pub factor: f64,
+    /// How much of the two means is kept in a step.
+    pub average: f64,
+    /// `β1`.
+    pub beta1: f64,
+    /// `β2`.
+    pub beta2: f64,
+    /// Keeps `D` from 0.
+    pub eps: f64,
+    /// Whether `η` is at most Polyak's step of the batch at hand.
+    pub cap: bool,
+    /// The longest step relative to the parameters, where there is one.
+    pub radius: Option<f64>,
+    /// `T`, where the rate decays.
+    horizon: Option<u64>,
+    /// `β2ᵗ`, a product as in AdamW.
+    beta2_power: f64,
+    /// Means of `f − l` and of `Σg²/D`, not corrected.
+    gap: f64,
+    square: f64,
+    /// `max‖x‖`, where there is a radius.
+    norm: f64,
+}
+
+impl Named for PolyakAdam {
+    const ENTRY: Entry = Entry {
+        name: "polyak-adam",
+        aliases: &[],
+        formula: "x − η·m, m the mean of g/D with weight beta1, D = √v̂ + eps, η = factor·mean(f − l)/mean(Σg²/D)·(1 − t/T)",
+        parameters: &[
+            LOWER_BOUND,
+            Parameter {
+                name: "factor",
+                kind: Kind::Positive,
+                default: Fallback::Number(0.5),
+                meaning: "what part of Polyak's step is made",
+            },
+            Parameter {
+                name: "average",
+                kind: Kind::Fraction,
+                default: Fallback::Number(0.99),
+                meaning: "how much of the means of f − l and of Σg²/D is kept in a step",
+            },
+            shared::BETA1,
+            Parameter { default: Fallback::Number(0.99), ..shared::BETA2 },
+            shared::EPS,
+            Parameter {
+                name: "cap",
+                kind: Kind::Word(&["no", "yes"]),
+                default: Fallback::Word("no"),
+                meaning: "whether η is at most Polyak's step of the batch at hand",
+            },
+            Parameter {
+                name: "radius",
+                kind: Kind::PositiveOrInfinite,
+                default: Fallback::Number(f64::INFINITY),
+                meaning: "the longest step as a part of the parameters' norm",
+            },
+            Parameter {
+                name: "decay",
+                kind: Kind::Word(&["linear", "none"]),
+                default: Fallback::Word("linear"),
+                meaning: "whether η decays to 0 at the horizon",
+            },
+        ],
+        reference: "this project; after Polyak 1987 and Kingma & Ba 2015",
+    };
+
+    fn from_spec(spec: &Spec, setting: &Setting) -> Result<PolyakAdam, SpecError> {
+        check_eps(spec, "eps")?;
+        Ok(PolyakAdam {
+            lower_bound: spec.number("lower_bound"),
+            factor: spec.number("factor"),
+            average: spec.number("average"),
+            beta1: spec.number("beta1"),
+            beta2: spec.number("beta2"),
+            eps: spec.number("eps"),
+            cap: shared::yes(spec, "cap"),
+            radius: Some(spec.number("radius")).filter(|radius| radius.is_finite()),
+            horizon: (spec.word("decay") == "linear").then_some(setting.steps),
+            beta2_power: 1.0,
+            gap: 0.0,
+            square: 0.0,
+            norm: 0.0,
+        })
+    }
+}
+
+/// The next `v`, and `D` from it.
+#[inline(always)]
+fn geometry<N: Number>([old, new, root, eps]: [N; 4], v: N, g: N) -> (N, N) {
+    let v = old * v + new * g * g;
+    (v, root * v.sqrt() + eps)
+}
+
+/// `Σ g²/D`.
+struct Square;
+
+impl Measure<4, 2, 1> for Square {
+    #[inline(always)]
+    fn each<N: Number>(scalars: [N; 4], _: N, [v, g]: [N; 2]) -> [N; 1] {
+        [g * g / geometry(scalars, v, g).1]
+    }
+}
+
+/// The next `m`.
+#[inline(always)]
+fn direction<N: Number>([old, new]: [N; 2], m: N, g: N, d: N) -> N {
+    old * m + new * g / d
+}
+
+/// `Σ g²/D`, `‖m‖²` with the next `m`, and `‖x‖²`.
+struct SquareAndNorms;
+
+impl Measure<6, 4, 3> for SquareAndNorms {
+    #[inline(always)]
+    fn each<N: Number>([old, new, root, eps, old_m, new_m]: [N; 6], _: N, [v, g, m, x]: [N; 4]) -> [N; 3] {
+        let d = geometry([old, new, root, eps], v, g).1;
+        let m = direction([old_m, new_m], m, g, d);
+        [g * g / d, m * m, x * x]
+    }
+}
+
+/// `m ← β1·m + (1 − β1)·g/D`, `x ← x·(1 − decay) − η·m`.
+struct Descend;
+
+impl Change<7, 3, 1> for Descend {
+    #[inline(always)]
+    fn each<N: Number>(
+        [old, new, root, eps, old_m, new_m, size]: [N; 7],
+        decay: N,
+        [x, m, v]: [N; 3],
+        [g]: [N; 1],
+    ) -> [N; 3] {
+        let (v, d) = geometry([old, new, root, eps], v, g);
+        let m = direction([old_m, new_m], m, g, d);
+        [x * (N::of(1.0) - decay) - size * m, m, v]
+    }
+}
+
+impl PolyakAdam {
+    /// The scalars of [`geometry`] in the step that comes.
+    fn geometry(&self) -> [f64; 4] {
+        let root = (1.0 - self.beta2_power * self.beta2).sqrt().recip();
+        [self.beta2, 1.0 - self.beta2, root, self.eps]
+    }
+}
+
+/// State: two vectors. A step is a pass that reads 2 vectors, or 4 with a radius, and one that reads 4 and writes 3.
+impl Optimizer for PolyakAdam {
+    fn keeps(&self) -> Vec<Keep> {
+        vec![Keep::zeros("direction"), Keep::zeros("squares")]
+    }
+
+    fn measures(&self) -> usize {
+        if self.radius.is_some() { 3 } else { 1 }
+    }
+
+    fn measure<S: Space>(
+        &self,
+        space: &S,
+        _: &Around,
+        at: &Vectors<'_, S>,
+        sums: &mut S::Sums,
+        first: usize,
+    ) {
+        let (m, v) = (&at.kept[0], &at.kept[1]);
+        if self.radius.is_some() {
+            let [old, new, root, eps] = self.geometry();
+            let scalars = [old, new, root, eps, self.beta1, 1.0 - self.beta1];
+            space.measure(SquareAndNorms, scalars, 0.0, [v, at.gradient, m, &*at.x], sums, first);
+        } else {
+            space.measure(Square, self.geometry(), 0.0, [v, at.gradient], sums, first);
+        }
+    }
+
+    fn step<S: Space>(
+        &mut self,
+        space: &S,
+        seen: &Observation,
+        sums: &[f64],
+        around: &Around,
+        at: Vectors<'_, S>,
+    ) -> Result<Step, Refusal> {
+        seen.check()?;
+        assert_eq!(sums.len(), self.measures(), "the sums that it measures");
+        check_square::<S>(seen, 1.0)?;
+        check_sums(seen, &["Σg²/D", "‖m‖²", "‖x‖²"], sums)?;
+        let square = sums[0];
+        if let Some(horizon) = self.horizon.filter(|horizon| seen.step >= *horizon) {
+            let remedy = "make it with a larger number of steps, or add `decay=none`";
+            return Err(Refusal::PastHorizon { step: seen.step, horizon, remedy });
+        }
+        let gap = seen.above(self.lower_bound);
+        let mean = |old: f64, new: f64| self.average * old + (1.0 - self.average) * new;
+        let (mean_gap, mean_square) = (mean(self.gap, gap.value), mean(self.square, square));
+        let polyak = |gap: f64, square: f64| if square > 0.0 { gap / square } else { 0.0 };
+        // What the means lack of their beginning is the same for both.
+        let mut size = self.factor * polyak(mean_gap, mean_square);
+        if self.cap {
+            size = size.min(polyak(gap.value, square));
+        }
+        let mut norm = self.norm;
+        if let (Some(radius), &[_, moved, place]) = (self.radius, sums) {
+            norm = norm.max(place.sqrt());
+            // At 0 there is nothing to compare a step with.
+            if norm > 0.0 && moved > 0.0 {
+                size = size.min(radius * norm / moved.sqrt());
+            }
+        }
+        let left = self.horizon.map_or(1.0, |horizon| (horizon - seen.step) as f64 / horizon as f64);
+        let step = Step::new(size * left * around.rate, seen)?.mark(gap);
+        if step.size > S::LARGEST {
+            let (step, loss, grad_norm, size) = (seen.step, seen.loss, seen.grad_norm, step.size);
+            return Err(Refusal::Overflow { step, loss, grad_norm, size });
+        }
+        let [old, new, root, eps] = self.geometry();
+        let scalars = [old, new, root, eps, self.beta1, 1.0 - self.beta1, step.size];
+        let [m, v] = at.kept else { panic!("polyak-adam keeps two vectors, not {}", at.kept.len()) };
+        // A step may be of any size, but nothing decays beyond 0.
+        let decay = (step.size * around.weight_decay).min(1.0);
+        space.change(Descend, scalars, decay, [at.x, m, v], [at.gradient]);
+        self.beta2_power *= self.beta2;
+        (self.gap, self.square, self.norm) = (mean_gap, mean_square, norm);
+        Ok(step)
+    }
+
+    fn clips(&self) -> bool {
+        false
+    }
+}

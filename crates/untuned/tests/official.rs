@@ -1,0 +1,218 @@
+//! Every method walks as its official implementation does: `official/official.py` drove that one over a small problem in f64 and
+//! wrote down where it went, `official/METHOD.json`; here ours goes the same way.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use untuned::optimizers::{
+    Around, Keep, Method, OPTIMIZERS, Optimizer, OptimizerSpec, Plain, Vectors, catalog,
+};
+use untuned::{Observation, Setting, vector};
+
+/// What `official.py` wrote of a method.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Golden {
+    /// Whose implementation it is.
+    package: String,
+    steps: u64,
+    start: Vec<f64>,
+    /// How many coordinates decay, where a case does not say otherwise.
+    decayed: usize,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    spec: String,
+    /// Whose implementation it is, where it is not that of the file.
+    package: Option<String>,
+    #[serde(default)]
+    around: Surroundings,
+    decayed: Option<usize>,
+    /// The expression that made the official optimizer.
+    official: String,
+    /// What else the trace is.
+    note: Option<String>,
+    /// The point after every tenth step.
+    points: Vec<Vec<f64>>,
+    /// The point to be judged, where it is another one.
+    evaluation: Option<Vec<Vec<f64>>>,
+    /// The rate of the step that led to the point.
+    rates: Option<Vec<f64>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Surroundings {
+    #[serde(default)]
+    weight_decay: f64,
+    /// The rate of step `t` is multiplied by `min((t + 1)/(warmup + 1), 1)`.
+    #[serde(default)]
+    warmup: u64,
+    clip: Option<f64>,
+}
+
+const EVERY: u64 = 10;
+
+/// Both sides compute in f64 and differ in the last bits of a step; what the problem makes of that in 200 steps is below this.
+const EXACT: f64 = 1e-11;
+
+/// A test for each method: its name, how far it may be from the official one, relative to the largest coordinate, and the cases
+/// that are left out, as words in the spec, each with the reason.
+macro_rules! methods {
+    ($($test:ident: $name:literal within $tolerance:expr $(, without $words:literal: $why:literal)*;)*) => {
+        $(#[test]
+        fn $test() {
+            walks_as_the_official($name, $tolerance, &[$(($words, $why)),*]);
+        })*
+
+        /// The methods with an official implementation.
+        const METHODS: &[&str] = &[$($name),*];
+    };
+}
+
+methods! {
+    adagrad: "adagrad" within EXACT;
+    adamw: "adamw" within EXACT;
+    ali_g: "ali-g" within EXACT, without "momentum": "a scalar rule has no momentum";
+    cocob: "cocob" within EXACT;
+    d_adapt_adam: "d-adapt-adam" within EXACT;
+    d_adapt_sgd: "d-adapt-sgd" within EXACT;
+    dog: "dog" within EXACT;
+    dowg: "dowg" within EXACT;
+    mechanic: "mechanic" within EXACT;
+    momo: "momo" within EXACT;
+    momo_adam: "momo-adam" within EXACT;
+    // From d0 = 1e-6 the first x_0 − x are of that size: a rounding of x is 1e-10 of them.
+    prodigy: "prodigy" within 1e-9;
+    schedule_free_adamw: "schedule-free-adamw" within EXACT;
+    schedule_free_sgd: "schedule-free-sgd" within EXACT;
+    sgd_momentum: "sgd-momentum" within EXACT;
+    sps_max: "sps-max" within EXACT;
+}
+
+/// Methods without an official implementation, and a file that is of no single method.
+const OURS: &[&str] = &["polyak-adam"];
+const OTHER_FILES: &[&str] = &["averages"];
+
+/// Every optimizer has a trace and every trace a method. A rule of the paper has no official implementation but DoG.
+#[test]
+fn every_optimizer_has_a_trace_and_every_trace_a_method() {
+    let methods: BTreeSet<_> = METHODS.iter().map(|name| name.to_string()).collect();
+    let files = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let json = files.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    let traces = json.map(|path| path.file_stem().unwrap().to_str().unwrap().to_string());
+    let traces: BTreeSet<_> = traces.filter(|name| !OTHER_FILES.contains(&name.as_str())).collect();
+    assert_eq!(traces, methods, "the files of `official` and the methods of this test");
+    let known: BTreeSet<_> = catalog().iter().map(|entry| entry.name.to_string()).collect();
+    let missing: Vec<_> = methods.difference(&known).collect();
+    assert!(missing.is_empty(), "no methods: {missing:?}");
+    for entry in OPTIMIZERS {
+        assert!(methods.contains(entry.name) || OURS.contains(&entry.name), "{} has no trace", entry.name);
+    }
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/official")
+}
+
+/// `Σ (a/2)x² + (b/4)x⁴ + 4` with `a` = 0.5, 1, …, 3 and `b` = 0.1, 0.2, …, 0.6, and a push that changes from step to step.
+fn problem(x: &[f64], t: u64) -> (f64, Vec<f64>) {
+    let of = |(x, i): (&f64, u64)| {
+        let (index, push) = (i as f64, 0.25 * (((t * i) % 7) as f64 - 3.0));
+        let loss = 0.25 * index * x * x + 0.025 * index * x * x * x * x + push * x;
+        (loss, 0.5 * index * x + 0.1 * index * x * x * x + push)
+    };
+    let (losses, gradient): (Vec<f64>, Vec<f64>) = x.iter().zip(1..).map(of).unzip();
+    (losses.iter().sum::<f64>() + 4.0, gradient)
+}
+
+fn walks_as_the_official(name: &str, tolerance: f64, without: &[(&str, &str)]) {
+    let path = folder().join(format!("{name}.json"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let golden: Golden = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}.json: {error}"));
+    assert!(!golden.cases.is_empty());
+    let left_out = |case: &Case| without.iter().any(|(words, _)| case.spec.contains(words));
+    for (words, why) in without {
+        assert!(golden.cases.iter().any(|case| case.spec.contains(words)), "no case has {words} ({why})");
+    }
+    let mut wrong = Vec::new();
+    for case in golden.cases.iter().filter(|case| !left_out(case)) {
+        assert_eq!(case.spec.split(':').next(), Some(name));
+        let (error, place) = walk(&golden, case);
+        if error.is_nan() || error > tolerance {
+            let package = case.package.as_ref().unwrap_or(&golden.package);
+            let note = case.note.as_deref().unwrap_or("");
+            wrong.push(format!(
+                "{}: {error:.1e} {place}from {} of {package}; {note}",
+                case.spec, case.official
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "allowed is {tolerance:.1e}:\n{}", wrong.join("\n"));
+}
+
+/// MoMo has a rate for each group of parameters: `official.py` wrote down the last one, which does not decay; ours reports the other.
+fn rate_of_another_group(case: &Case) -> bool {
+    case.spec.starts_with("momo") && case.around.weight_decay > 0.0 && case.decayed.is_none()
+}
+
+/// The largest error, and where it is.
+fn walk(golden: &Golden, case: &Case) -> (f64, String) {
+    let spec: OptimizerSpec = case.spec.parse().unwrap_or_else(|error| panic!("{}: {error}", case.spec));
+    let mut method = spec.build(&Setting::new(golden.steps)).unwrap();
+    let decayed = 0..case.decayed.unwrap_or(golden.decayed);
+    let space = Plain { dimension: golden.start.len(), decayed: std::iter::once(decayed.clone()).collect() };
+    let mut around = Around { weight_decay: case.around.weight_decay, clip: case.around.clip, rate: 1.0 };
+    // The official codes of scalar rules add λ·x to the gradient: to a rule that is another problem.
+    let mut penalty = 0.0;
+    if matches!(method, Method::Rule(_)) {
+        std::mem::swap(&mut penalty, &mut around.weight_decay);
+    }
+    let mut x = golden.start.clone();
+    let mut judged = x.clone();
+    let mut kept = Keep::all(&space, &method.keeps(), &x).unwrap();
+    let mut sums = vec![0.0; method.measures()];
+    let mut worst = (0.0, String::new());
+    let mut compare = |got: &[f64], want: &[f64], what: &str, t: u64| {
+        assert_eq!(got.len(), want.len());
+        let scale = want.iter().fold(0.0, |scale: f64, want| scale.max(want.abs()));
+        for (got, want) in got.iter().zip(want) {
+            let error = (got - want).abs() / scale;
+            if error.is_nan() || error > worst.0 {
+                worst = (error, format!("at step {t}, {what}: {got} and not {want}, "));
+            }
+        }
+    };
+    for t in 0..golden.steps {
+        let (loss, mut gradient) = problem(&x, t);
+        decayed.clone().for_each(|i| gradient[i] += penalty * x[i]);
+        around.rate = ((t + 1) as f64 / (case.around.warmup + 1) as f64).min(1.0);
+        let x0_norm = vector::norm(&golden.start);
+        let norm = vector::norm(&gradient);
+        let dimension = golden.start.len() as u64;
+        let seen = Observation { x0_norm, dimension, ..Observation::new(t, loss, norm) };
+        let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
+        method.measure(&space, &around, &at, &mut sums, 0);
+        let step = method.step(&space, &seen, &sums, &around, at).unwrap();
+        if (t + 1) % EVERY == 0 {
+            let row = (t / EVERY) as usize;
+            compare(&x, &case.points[row], "the point", t);
+            let differs = method.evaluated(&space, &x, &kept, &mut judged);
+            assert_eq!(differs, case.evaluation.is_some(), "{}: the evaluated point", case.spec);
+            if let Some(evaluation) = &case.evaluation {
+                compare(&judged, &evaluation[row], "the evaluated point", t);
+            }
+            if let Some(rates) = case.rates.as_ref().filter(|_| !rate_of_another_group(case)) {
+                compare(&[step.size], &[rates[row]], "the rate", t);
+            }
+        }
+    }
+    assert_eq!(case.points.len() as u64, golden.steps / EVERY);
+    worst
+}
