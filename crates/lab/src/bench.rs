@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 use untuned::optimizers::formula::Program;
 use untuned::optimizers::{
-    Around, Change, Keep, Measure, Method, Optimizer as _, OptimizerSpec, Plain, Space, Vectors,
+    Around, At, Change, Keep, Measure, Method, Optimizer as _, OptimizerSpec, Plain, Space,
 };
 use untuned::{Observation, Rule, Setting, StepRule};
 use untuned_net::arena::{Initial, Layout};
@@ -226,11 +226,11 @@ impl Work for UpdateBench {
             let copy = start.elapsed().as_secs_f64() * 1e3;
             let start = Instant::now();
             device.square_norm(&gradient, &mut scalars, 0);
-            let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
-            method.measure(&space, &around, &at, &mut scalars, 1);
+            let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
+            method.measure(&at, &mut scalars, 1);
             device.read(&scalars, &mut values)?;
             let seen = Observation::new(u64::from(step), 1.0, values[0].sqrt());
-            let stepped = method.step(&space, &seen, &values[1..], &around, at);
+            let stepped = method.step(&seen, &values[1..], at);
             stepped.map_err(|refusal| TrainError::Request(refusal.to_string()))?;
             device.read(&scalars, &mut values)?;
             if step >= WARM_UP {
@@ -263,10 +263,10 @@ fn traffic(method: &Method) -> usize {
     for step in 0..2 {
         space.vectors.set(0);
         let around = Around::default();
-        let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
-        method.measure(&space, &around, &at, &mut sums, 0);
+        let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
+        method.measure(&at, &mut sums, 0);
         // A refusal has no traffic, and the timed steps will say so.
-        let _ = method.step(&space, &Observation::new(step, 1.0, 0.5), &sums, &around, at);
+        let _ = method.step(&Observation::new(step, 1.0, 0.5), &sums, at);
     }
     space.vectors.get()
 }

@@ -6,7 +6,7 @@ mod methods;
 
 use methods::{Again, Everything, Watch};
 use untuned::Observation;
-use untuned::optimizers::{AdamW, Around, Change, Keep, Measure, Optimizer, Plain, Space, Vectors};
+use untuned::optimizers::{AdamW, Around, At, Change, Keep, Measure, Optimizer, Plain, Space};
 use untuned_net::arena::{Initial, Layout};
 use untuned_net::cpu::Cpu;
 use untuned_net::cpu::math::Real;
@@ -76,8 +76,8 @@ where
         let rate = f64::from(step + 1) / f64::from(STEPS);
         let around = Around { rate, clip: Some(1000.0), weight_decay: 0.3 };
         let seen = Observation::new(u64::from(step), 1.0, norm);
-        let at = Vectors { x: &mut x, gradient: &vector(&values), kept: &mut kept };
-        adamw.step(space, &seen, &[], &around, at).unwrap();
+        let at = At { space, around: &around, x: &mut x, gradient: &vector(&values), kept: &mut kept };
+        adamw.step(&seen, &[], at).unwrap();
     }
     let [m, v] = kept.try_into().unwrap();
     [x, m, v]

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use thiserror::Error;
 
 use crate::average::Average;
-use crate::optimizers::{Around, Keep, Optimizer, Plain, Vectors};
+use crate::optimizers::{Around, At, Keep, Optimizer, Plain};
 use crate::problem::Problem;
 use crate::rule::{Needs, Observation, Point, Refusal, Step, StepKind, StepRule};
 use crate::vector;
@@ -303,9 +303,10 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
             } else {
                 let dimension = wanted as u64;
                 let seen = Observation { x0_norm, dimension, ..Observation::new(step, loss, grad_norm) };
-                let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
-                optimizer.measure(&space, &around, &at, &mut sums, 0);
-                optimizer.step(&space, &seen, &sums, &around, at).map_err(Outcome::Refused)
+                let at =
+                    At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
+                optimizer.measure(&at, &mut sums, 0);
+                optimizer.step(&seen, &sums, at).map_err(Outcome::Refused)
             };
             let next = answer.ok();
             let iterate = Iterate { step, x: &from, gradient: &gradient, loss, grad_norm, next };

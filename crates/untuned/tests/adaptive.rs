@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use untuned::optimizers::{Around, Keep, Method, Optimizer, OptimizerSpec, Plain, Vectors};
+use untuned::optimizers::{Around, At, Keep, Method, Optimizer, OptimizerSpec, Plain};
 use untuned::{Observation, Refusal, Setting, StepKind, vector};
 
 /// Every option that changes what is kept, measured or changed.
@@ -47,16 +47,28 @@ impl Run {
 
     fn sums(&mut self, gradient: &[f64]) -> Vec<f64> {
         let mut sums = vec![0.0; self.method.measures()];
-        let at = Vectors { x: &mut self.x, gradient: &gradient.to_vec(), kept: &mut self.kept };
-        self.method.measure(&self.space, &self.around, &at, &mut sums, 0);
+        let at = At {
+            space: &self.space,
+            around: &self.around,
+            x: &mut self.x,
+            gradient: &gradient.to_vec(),
+            kept: &mut self.kept,
+        };
+        self.method.measure(&at, &mut sums, 0);
         sums
     }
 
     fn step(&mut self, t: u64, gradient: &[f64]) -> Result<f64, Refusal> {
         let sums = self.sums(gradient);
-        let at = Vectors { x: &mut self.x, gradient: &gradient.to_vec(), kept: &mut self.kept };
+        let at = At {
+            space: &self.space,
+            around: &self.around,
+            x: &mut self.x,
+            gradient: &gradient.to_vec(),
+            kept: &mut self.kept,
+        };
         let seen = Observation::new(t, 1.0, vector::norm(gradient));
-        self.method.step(&self.space, &seen, &sums, &self.around, at).map(|step| step.size)
+        self.method.step(&seen, &sums, at).map(|step| step.size)
     }
 }
 
@@ -124,8 +136,14 @@ fn d_adaptation_begins_with_the_first_gradient() {
     let before = run.clone();
     let gradient = vec![0.0, 0.0];
     let sums = run.sums(&gradient);
-    let at = Vectors { x: &mut run.x, gradient: &gradient, kept: &mut run.kept };
-    let step = run.method.step(&run.space, &Observation::new(0, 1.0, 0.0), &sums, &run.around, at).unwrap();
+    let at = At {
+        space: &run.space,
+        around: &run.around,
+        x: &mut run.x,
+        gradient: &gradient,
+        kept: &mut run.kept,
+    };
+    let step = run.method.step(&Observation::new(0, 1.0, 0.0), &sums, at).unwrap();
     assert_eq!(step.kind, StepKind::Stationary);
     assert_eq!(run, before);
     assert_eq!(run.step(1, &[3.0, -4.0]), Ok(0.1));

@@ -4,9 +4,7 @@
 
 use serde::Deserialize;
 use untuned::average::Average;
-use untuned::optimizers::{
-    Around, Averaged, Keep, Method, Optimizer, OptimizerSpec, Plain, Vectors, catalog,
-};
+use untuned::optimizers::{Around, At, Averaged, Keep, Method, Optimizer, OptimizerSpec, Plain, catalog};
 use untuned::{Observation, Refusal, Setting, vector};
 
 /// What `official/official.py` wrote of the averages.
@@ -47,9 +45,9 @@ impl<O: Optimizer> Run<O> {
         let gradient = &gradient(x, t);
         let around = Around::default();
         let mut sums = vec![0.0; optimizer.measures()];
-        optimizer.measure(space, &around, &Vectors { x, gradient, kept }, &mut sums, 0);
+        optimizer.measure(&At { space, around: &around, x, gradient, kept }, &mut sums, 0);
         let seen = Observation::new(t, loss, vector::norm(gradient));
-        optimizer.step(space, &seen, &sums, &around, Vectors { x, gradient, kept }).map(|step| step.size)
+        optimizer.step(&seen, &sums, At { space, around: &around, x, gradient, kept }).map(|step| step.size)
     }
 
     fn evaluated(&self) -> Vec<f64> {
@@ -142,9 +140,9 @@ fn the_first_point_is_copied() {
         let mut run = Run::new(Averaged::new(build("gd:lr=1"), average), &[0.3]);
         run.space.decayed = std::iter::once(0..1).collect();
         let Run { optimizer, space, x, kept } = &mut run;
-        let at = Vectors { x, gradient: &vec![1e-30], kept };
         let around = Around { weight_decay: 1.0 - 1e-9, ..Around::default() };
-        optimizer.step(space, &Observation::new(0, 1.0, 1e-30), &[], &around, at).unwrap();
+        let at = At { space, around: &around, x, gradient: &vec![1e-30], kept };
+        optimizer.step(&Observation::new(0, 1.0, 1e-30), &[], at).unwrap();
         assert!(run.x[0] > 0.0 && run.x[0] < 1e-9);
         assert_eq!(run.evaluated(), run.x, "{average:?}");
     }

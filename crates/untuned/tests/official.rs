@@ -7,9 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use untuned::optimizers::{
-    Around, Keep, Method, OPTIMIZERS, Optimizer, OptimizerSpec, Plain, Vectors, catalog,
-};
+use untuned::optimizers::{Around, At, Keep, Method, OPTIMIZERS, Optimizer, OptimizerSpec, Plain, catalog};
 use untuned::{Observation, Setting, vector};
 
 /// What `official.py` wrote of a method.
@@ -197,9 +195,9 @@ fn walk(golden: &Golden, case: &Case) -> (f64, String) {
         let norm = vector::norm(&gradient);
         let dimension = golden.start.len() as u64;
         let seen = Observation { x0_norm, dimension, ..Observation::new(t, loss, norm) };
-        let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
-        method.measure(&space, &around, &at, &mut sums, 0);
-        let step = method.step(&space, &seen, &sums, &around, at).unwrap();
+        let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
+        method.measure(&at, &mut sums, 0);
+        let step = method.step(&seen, &sums, at).unwrap();
         if (t + 1) % EVERY == 0 {
             let row = (t / EVERY) as usize;
             compare(&x, &case.points[row], "the point", t);

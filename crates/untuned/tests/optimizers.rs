@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use untuned::optimizers::{AdamW, AnyOptimizer, Around, Method, OPTIMIZERS, Optimizer, OptimizerSpec};
-use untuned::optimizers::{Keep, Plain, Vectors, catalog};
+use untuned::optimizers::{At, Keep, Plain, catalog};
 use untuned::spec::{Fallback, Kind};
 use untuned::{Observation, Refusal, RuleSpec, Setting, SpecError, vector};
 
@@ -34,8 +34,8 @@ impl<O: Optimizer> Run<O> {
     fn step_seen(&mut self, seen: &Observation, gradient: &[f64]) -> Result<f64, Refusal> {
         let Run { optimizer, space, around, sums, x, kept } = self;
         let gradient = &gradient.to_vec();
-        optimizer.measure(space, around, &Vectors { x, gradient, kept }, sums, 0);
-        optimizer.step(space, seen, sums, around, Vectors { x, gradient, kept }).map(|step| step.size)
+        optimizer.measure(&At { space, around, x, gradient, kept }, sums, 0);
+        optimizer.step(seen, sums, At { space, around, x, gradient, kept }).map(|step| step.size)
     }
 }
 
@@ -181,10 +181,10 @@ fn a_sum_that_is_no_number_is_refused() {
         for which in 0..run.optimizer.measures() {
             for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
                 let Run { optimizer, space, around, sums, x, kept } = &mut run;
-                optimizer.measure(space, around, &Vectors { x, gradient: &gradient, kept }, sums, 0);
+                optimizer.measure(&At { space, around, x, gradient: &gradient, kept }, sums, 0);
                 sums[which] = bad;
-                let at = Vectors { x, gradient: &gradient, kept };
-                let refused = optimizer.step(space, &seen, sums, around, at);
+                let at = At { space, around, x, gradient: &gradient, kept };
+                let refused = optimizer.step(&seen, sums, at);
                 assert!(refused.is_err(), "{spec}, sum {which} is {bad}: {refused:?}");
                 assert_eq!(run.state(), before, "{spec}, sum {which} is {bad}");
                 measured += 1;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, Vectors, catalog};
+use untuned::optimizers::{Around, At, Keep, Optimizer, OptimizerSpec, Plain, catalog};
 use untuned::rules::RULES;
 use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec, Value, number};
 use untuned::{Observation, ProblemSpec, RuleSpec, Setting, SpecError, problems};
@@ -114,9 +114,15 @@ fn check(what: &'static str, text: &str) -> Result<(), TestCaseError> {
                             let mut kept = Keep::all(&space, &method.keeps(), &x).unwrap();
                             let mut sums = vec![0.0; method.measures()];
                             let around = Around::default();
-                            let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
-                            method.measure(&space, &around, &at, &mut sums, 0);
-                            let size = method.step(&space, &seen, &sums, &around, at).map(|step| step.size);
+                            let at = At {
+                                space: &space,
+                                around: &around,
+                                x: &mut x,
+                                gradient: &gradient,
+                                kept: &mut kept,
+                            };
+                            method.measure(&at, &mut sums, 0);
+                            let size = method.step(&seen, &sums, at).map(|step| step.size);
                             let size = size.unwrap_or(0.0);
                             prop_assert!(size.is_finite() && size >= 0.0, "{:?}: {}", text, size);
                         }

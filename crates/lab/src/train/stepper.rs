@@ -1,6 +1,6 @@
 //! Makes the steps of a run: the point, its gradient, the method's vectors, and what the configuration puts around a step.
 
-use untuned::optimizers::{Around, Keep, Method, Optimizer as _, Space as _, Vectors};
+use untuned::optimizers::{Around, At, Keep, Method, Optimizer as _, Space as _};
 use untuned::{Observation, Step};
 use untuned_net::arena::{Layout, Tensor, View};
 use untuned_net::device::{Device, DeviceError};
@@ -153,7 +153,7 @@ impl<'a, D: Device> Stepper<'a, D> {
     pub(super) fn measure(&mut self, method: &Method, step: u64, sums: &mut D::Scalars, first: usize) {
         let around = self.around(step);
         let Self { space, x, gradient, kept, .. } = self;
-        method.measure(space, &around, &Vectors { x, gradient, kept }, sums, first);
+        method.measure(&At { space, around: &around, x, gradient, kept }, sums, first);
     }
 
     /// One step from the point that was observed; its size is the effective one, after warm-up and schedule. `Err` is a refusal,
@@ -166,8 +166,8 @@ impl<'a, D: Device> Stepper<'a, D> {
     ) -> Result<Step, String> {
         let around = self.around(seen.step);
         let Self { space, x, gradient, kept, .. } = self;
-        let at = Vectors { x, gradient, kept };
-        method.step(space, seen, sums, &around, at).map_err(|refusal| refusal.to_string())
+        let at = At { space, around: &around, x, gradient, kept };
+        method.step(seen, sums, at).map_err(|refusal| refusal.to_string())
     }
 
     /// The arrays that a checkpoint needs beside the current point.

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use untuned::average::Average;
 use untuned::optimizers::{
-    Around, Change, Keep, Measure, Method, Number, Optimizer, OptimizerSpec, Plain, Space, Vectors, catalog,
+    Around, At, Change, Keep, Measure, Method, Number, Optimizer, OptimizerSpec, Plain, Space, catalog,
 };
 use untuned::spec::{Entry, Fallback, Kind};
 use untuned::{Observation, Setting};
@@ -178,11 +178,11 @@ pub fn walk<W: Watch>(spec: &str, layout: &Layout, watch: W) -> W {
         }
         let gradient: Vec<f64> = gradient.into_iter().map(f64::from).collect();
         let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
-        let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
-        method.measure(&space, &around, &at, &mut sums, 0);
+        let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
+        method.measure(&at, &mut sums, 0);
         let seen = Observation::new(step as u64, loss, norm);
         // A rule may refuse what an option makes of its numbers, but not its first step.
-        if let Err(refusal) = method.step(&space, &seen, &sums, &around, at) {
+        if let Err(refusal) = method.step(&seen, &sums, at) {
             assert!(step > 0, "{spec}: {refusal}");
             break;
         }

@@ -1,4 +1,4 @@
-use super::{Around, Change, Keep, Named, Number, Optimizer, Space, Vectors};
+use super::{At, Change, Keep, Named, Number, Optimizer, Space};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// # use untuned::{Observation, OptimizerSpec, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, Vectors};
+/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, At};
 ///
 /// let spec = "adagrad:lr=6,lr_decay=1,initial_accumulator=16,eps=1";
 /// let mut adagrad = spec.parse::<OptimizerSpec>()?.build(&Setting::new(9))?;
@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 /// // 8 − 6·3/(√(16 + 9) + 1) and, at half the rate, 5 − 3·12/(√(25 + 144) + 1).
 /// for (t, (gradient, wanted)) in [(3.0, 5.0), (12.0, 5.0 - 36.0 / 14.0)].into_iter().enumerate() {
 ///     let seen = Observation::new(t as u64, 1.0, gradient);
-///     let at = Vectors { x: &mut x, gradient: &vec![gradient], kept: &mut kept };
-///     adagrad.step(&space, &seen, &[], &Around::default(), at)?;
+///     let at = At { space: &space, around: &Around::default(), x: &mut x, gradient: &vec![gradient], kept: &mut kept };
+///     adagrad.step(&seen, &[], at)?;
 ///     assert_eq!(x[0], wanted);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -121,26 +121,19 @@ impl Optimizer for Adagrad {
         vec![Keep::zeros("adagrad_sum")]
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        _: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, _: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
-        let scale = around.gradient_scale(seen.grad_norm);
+        let scale = at.around.gradient_scale(seen.grad_norm);
         let norm = scale * seen.grad_norm;
         let squares = self.squares + norm * norm;
         if squares > S::LARGEST {
             return Err(Refusal::TooLarge { step: seen.step, grad_norm: seen.grad_norm });
         }
-        let step = Step::new(self.lr * around.rate / (1.0 + self.steps as f64 * self.lr_decay), seen)?;
+        let step = Step::new(self.lr * at.around.rate / (1.0 + self.steps as f64 * self.lr_decay), seen)?;
         let [sum] = at.kept else { panic!("Adagrad keeps one vector, not {}", at.kept.len()) };
         let (inside, outside) = if self.eps_inside { (self.eps, 0.0) } else { (0.0, self.eps) };
         let scalars = [scale, step.size, self.initial_accumulator + inside, outside];
-        space.change(SumOfSquares, scalars, around.weight_decay, [at.x, sum], [at.gradient]);
+        at.space.change(SumOfSquares, scalars, at.around.weight_decay, [at.x, sum], [at.gradient]);
         (self.steps, self.squares) = (self.steps + 1, squares);
         Ok(step)
     }

@@ -1,4 +1,4 @@
-use super::{Around, Change, Keep, Named, Number, Optimizer, Space, Vectors};
+use super::{At, Change, Keep, Named, Number, Optimizer, Space};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -15,15 +15,15 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// # use untuned::Observation;
-/// use untuned::optimizers::{AdamW, Around, Keep, Optimizer, Plain, Vectors};
+/// use untuned::optimizers::{AdamW, Around, Keep, Optimizer, Plain, At};
 ///
 /// let space = Plain { dimension: 2, decayed: vec![0..1] };
 /// let mut adamw = AdamW::default();
 /// let mut x = vec![1.0, 1.0];
 /// let mut kept = Keep::all(&space, &adamw.keeps(), &x)?;
 /// let around = Around { weight_decay: 0.1, ..Around::default() };
-/// let at = Vectors { x: &mut x, gradient: &vec![3.0, -4.0], kept: &mut kept };
-/// let step = adamw.step(&space, &Observation::new(0, 7.0, 5.0), &[], &around, at)?;
+/// let at = At { space: &space, around: &around, x: &mut x, gradient: &vec![3.0, -4.0], kept: &mut kept };
+/// let step = adamw.step(&Observation::new(0, 7.0, 5.0), &[], at)?;
 /// assert_eq!(step.size, 0.001);
 /// // The first step has length `lr` in every coordinate, whatever the gradient's.
 /// assert!((x[0] - (1.0 - 0.0001 - 0.001)).abs() < 1e-11 && (x[1] - (1.0 + 0.001)).abs() < 1e-11);
@@ -117,18 +117,11 @@ impl Optimizer for AdamW {
         vec![Keep::zeros("adam_m"), Keep::zeros("adam_v")]
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        _: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, _: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
-        let scale = around.gradient_scale(seen.grad_norm);
+        let scale = at.around.gradient_scale(seen.grad_norm);
         super::check_square::<S>(seen, scale)?;
-        let step = Step::new(self.lr * around.rate, seen)?;
+        let step = Step::new(self.lr * at.around.rate, seen)?;
         let rate = step.size;
         let [m, v] = at.kept else { panic!("AdamW keeps two vectors, not {}", at.kept.len()) };
         self.beta1_power *= self.beta1;
@@ -137,7 +130,7 @@ impl Optimizer for AdamW {
         let root = (1.0 - self.beta2_power).sqrt().recip();
         let scalars =
             [scale, self.beta1, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, size, root, self.eps];
-        space.change(Adam, scalars, rate * around.weight_decay, [at.x, m, v], [at.gradient]);
+        at.space.change(Adam, scalars, rate * at.around.weight_decay, [at.x, m, v], [at.gradient]);
         Ok(step)
     }
 }

@@ -1,4 +1,4 @@
-use super::{Around, Change, Keep, Number, Optimizer, Space, Vectors};
+use super::{At, Change, Keep, Number, Optimizer, Space};
 use crate::average::Average;
 use crate::rule::{Observation, Refusal, Step};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// # use untuned::{Observation, Setting, average::Average};
-/// use untuned::optimizers::{Around, Averaged, Keep, Optimizer, OptimizerSpec, Plain, Vectors};
+/// use untuned::optimizers::{Around, Averaged, Keep, Optimizer, OptimizerSpec, Plain, At};
 ///
 /// let adamw = "adamw:lr=2,eps=1e-12".parse::<OptimizerSpec>()?.build(&Setting::new(2))?;
 /// let mut adamw = Averaged::new(adamw, Average::Exponential(0.75));
@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 /// let (mut x, mut mean) = (vec![8.0], vec![0.0]);
 /// let mut kept = Keep::all(&space, &adamw.keeps(), &x)?;
 /// for t in 0..2 {
-///     let at = Vectors { x: &mut x, gradient: &vec![4.0], kept: &mut kept };
-///     adamw.step(&space, &Observation::new(t, 7.0, 4.0), &[], &around, at)?;
+///     let at = At { space: &space, around: &around, x: &mut x, gradient: &vec![4.0], kept: &mut kept };
+///     adamw.step(&Observation::new(t, 7.0, 4.0), &[], at)?;
 /// }
 /// // From 8 to 6 to 4: the first is copied, and of the second comes a quarter.
 /// assert!(adamw.evaluated(&space, &x, &kept, &mut mean));
@@ -65,38 +65,18 @@ impl<O: Optimizer> Optimizer for Averaged<O> {
         self.optimizer.measures()
     }
 
-    fn measure<S: Space>(
-        &self,
-        space: &S,
-        around: &Around,
-        at: &Vectors<'_, S>,
-        sums: &mut S::Sums,
-        first: usize,
-    ) {
-        self.optimizer.measure(space, around, at, sums, first);
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
+        self.optimizer.measure(at, sums, first);
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        sums: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         let Some((mean, kept)) = at.kept.split_last_mut() else { panic!("an average keeps a vector") };
-        let step = self.optimizer.step(
-            space,
-            seen,
-            sums,
-            around,
-            Vectors { x: &mut *at.x, gradient: at.gradient, kept },
-        )?;
+        let step = self.optimizer.step(seen, sums, At { x: &mut *at.x, kept, ..at })?;
         self.count += 1;
         if self.count == 1 {
-            space.copy(at.x, mean);
+            at.space.copy(at.x, mean);
         } else {
-            space.change(Take, [self.average.weight(self.count)], 0.0, [mean], [&*at.x]);
+            at.space.change(Take, [self.average.weight(self.count)], 0.0, [mean], [&*at.x]);
         }
         Ok(step)
     }

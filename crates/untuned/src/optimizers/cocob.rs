@@ -1,4 +1,4 @@
-use super::{Around, Change, Keep, Named, Number, Optimizer, Space, Vectors};
+use super::{At, Change, Keep, Named, Number, Optimizer, Space};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// # use untuned::{Observation, OptimizerSpec, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, Vectors};
+/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, At};
 ///
 /// let mut cocob = "cocob:alpha=4".parse::<OptimizerSpec>()?.build(&Setting::new(9))?;
 /// let (space, mut x) = (Plain::new(1), vec![8.0]);
 /// let mut kept = Keep::all(&space, &cocob.keeps(), &x)?;
 /// // L = 2, G = 2, θ = −2, R = 0: 8 − 2·2/(2·8). Then G = 4, θ = −4, R = 2·0.25: 8 − 2.5·4/(2·8).
 /// for (t, wanted) in [7.75, 7.375].into_iter().enumerate() {
-///     let at = Vectors { x: &mut x, gradient: &vec![2.0], kept: &mut kept };
-///     cocob.step(&space, &Observation::new(t as u64, 1.0, 2.0), &[], &Around::default(), at)?;
+///     let at = At { space: &space, around: &Around::default(), x: &mut x, gradient: &vec![2.0], kept: &mut kept };
+///     cocob.step(&Observation::new(t as u64, 1.0, 2.0), &[], at)?;
 ///     assert_eq!(x[0], wanted);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -98,24 +98,17 @@ impl Optimizer for Cocob {
         ]
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        _: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, _: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
-        let scale = around.gradient_scale(seen.grad_norm);
-        let step = Step::new(around.rate, seen)?;
+        let scale = at.around.gradient_scale(seen.grad_norm);
+        let step = Step::new(at.around.rate, seen)?;
         super::check_square::<S>(seen, scale)?;
         let [start, theta, sum, largest, reward] = at.kept else {
             panic!("COCOB keeps five vectors, not {}", at.kept.len())
         };
         let (scalars, change) =
             ([scale, step.size, self.alpha, self.eps], [at.x, theta, sum, largest, reward]);
-        space.change(Bet, scalars, around.weight_decay, change, [start, at.gradient]);
+        at.space.change(Bet, scalars, at.around.weight_decay, change, [start, at.gradient]);
         Ok(step)
     }
 }

@@ -1,6 +1,6 @@
 use super::shared::{self, Adapt, BiasCorrection, Estimate};
 use super::{
-    Around, Keep, Measure, Named, Number, Optimizer, Space, Vectors, check_eps, check_square, check_sums,
+    Around, At, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_square, check_sums,
 };
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// # use untuned::{Observation, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, Vectors};
+/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, At};
 ///
 /// let spec: OptimizerSpec = "d-adapt-adam:lr=6,beta1=0.5,beta2=0.25,eps=1e-9,d0=0.5".parse()?;
 /// let mut adam = spec.build(&Setting::new(3))?;
@@ -33,9 +33,9 @@ use serde::{Deserialize, Serialize};
 /// let mut kept = Keep::all(&space, &adam.keeps(), &x)?;
 /// let mut sizes = Vec::new();
 /// for t in 0..3 {
-///     let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
-///     adam.measure(&space, &around, &at, &mut sums, 0);
-///     sizes.push(adam.step(&space, &Observation::new(t, 7.0, 5.0), &sums, &around, at)?.size);
+///     let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
+///     adam.measure(&at, &mut sums, 0);
+///     sizes.push(adam.step(&Observation::new(t, 7.0, 5.0), &sums, at)?.size);
 ///     if t == 0 {
 ///         // m = 0.5·3·g over √v = √0.75·|g|.
 ///         assert!((x[0] - (1.0 - 1.5 / 0.75f64.sqrt())).abs() < 1e-8);
@@ -165,37 +165,23 @@ impl Optimizer for DAdaptAdam {
         2
     }
 
-    fn measure<S: Space>(
-        &self,
-        space: &S,
-        around: &Around,
-        at: &Vectors<'_, S>,
-        sums: &mut S::Sums,
-        first: usize,
-    ) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
         let root = self.beta2.sqrt();
-        let scalars = [root, (1.0 - root) * self.rate(around), self.eps];
-        space.measure(
+        let scalars = [root, (1.0 - root) * self.rate(at.around), self.eps];
+        at.space.measure(
             Sums,
             scalars,
-            self.coupled(around),
+            self.coupled(at.around),
             [&*at.x, at.gradient, &at.kept[1], &at.kept[2]],
             sums,
             first,
         );
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        sums: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
         check_square::<S>(seen, 1.0)?;
-        let rate = self.rate(around);
+        let rate = self.rate(at.around);
         let step = Step::new(rate, seen)?;
         let &[product, norm] = sums else { panic!("D-Adaptation measures two sums, not {}", sums.len()) };
         check_sums(seen, &["⟨g, s/√v⟩", "‖s‖₁"], sums)?;
@@ -231,7 +217,7 @@ impl Optimizer for DAdaptAdam {
             self.eps,
         ];
         let [m, v, s] = at.kept else { panic!("D-Adaptation keeps three vectors, not {}", at.kept.len()) };
-        space.change(Adapt, scalars, around.weight_decay, [at.x, m, v, s], [at.gradient]);
+        at.space.change(Adapt, scalars, at.around.weight_decay, [at.x, m, v, s], [at.gradient]);
         Ok(step)
     }
 

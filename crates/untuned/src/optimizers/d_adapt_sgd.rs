@@ -1,7 +1,5 @@
 use super::shared::{self, Estimate};
-use super::{
-    Around, Change, Keep, Measure, Named, Number, Optimizer, Space, Vectors, check_square, check_sums,
-};
+use super::{Around, At, Change, Keep, Measure, Named, Number, Optimizer, Space, check_square, check_sums};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -24,7 +22,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// # use untuned::{Observation, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, Vectors};
+/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, At};
 ///
 /// let mut sgd = "d-adapt-sgd:d0=0.5".parse::<OptimizerSpec>()?.build(&Setting::new(4))?;
 /// let (space, around) = (Plain::new(2), Around::default());
@@ -32,9 +30,9 @@ use serde::{Deserialize, Serialize};
 /// let mut kept = Keep::all(&space, &sgd.keeps(), &x)?;
 /// let mut sizes = Vec::new();
 /// for t in 0..4 {
-///     let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
-///     sgd.measure(&space, &around, &at, &mut sums, 0);
-///     sizes.push(sgd.step(&space, &Observation::new(t, 7.0, 5.0), &sums, &around, at)?.size);
+///     let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
+///     sgd.measure(&at, &mut sums, 0);
+///     sizes.push(sgd.step(&Observation::new(t, 7.0, 5.0), &sums, at)?.size);
 /// }
 /// // ‖s‖ = d0, 2·d0, 3·d0 and r = 0, d0², 3·d0²: 2·r/‖s‖ is 0, then d0, then 2·d0, which the fourth step has.
 /// assert!(sizes[..3] == [0.1; 3] && (sizes[3] - 0.2).abs() < 1e-15);
@@ -145,34 +143,27 @@ impl Optimizer for DAdaptSgd {
         2
     }
 
-    fn measure<S: Space>(
-        &self,
-        space: &S,
-        around: &Around,
-        at: &Vectors<'_, S>,
-        sums: &mut S::Sums,
-        first: usize,
-    ) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
         // At the first gradient its norm is not known yet, nor needed: s is 0, and with it r and the estimate from it.
-        let rate = self.first_norm.map_or(1.0, |norm| self.rate(around, norm));
-        space.measure(Sums, [rate], around.weight_decay, [&*at.x, at.gradient, &at.kept[0]], sums, first);
+        let rate = self.first_norm.map_or(1.0, |norm| self.rate(at.around, norm));
+        at.space.measure(
+            Sums,
+            [rate],
+            at.around.weight_decay,
+            [&*at.x, at.gradient, &at.kept[0]],
+            sums,
+            first,
+        );
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        sums: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
         check_square::<S>(seen, 1.0)?;
         let first_norm = self.first_norm.unwrap_or(seen.grad_norm);
         if first_norm == 0.0 {
             return Ok(Step::STATIONARY);
         }
-        let rate = self.rate(around, first_norm);
+        let rate = self.rate(at.around, first_norm);
         let step = Step::new(rate, seen)?;
         let &[product, square] = sums else { panic!("D-Adaptation measures two sums, not {}", sums.len()) };
         check_sums(seen, &["⟨g, s⟩", "‖s‖²"], sums)?;
@@ -190,7 +181,13 @@ impl Optimizer for DAdaptSgd {
         self.numerator = numerator;
         self.estimate = self.estimate.next(old.max(found.min(limit)));
         let [s, start] = at.kept else { panic!("D-Adaptation keeps two vectors, not {}", at.kept.len()) };
-        space.change(Adapt, [rate, self.momentum], around.weight_decay, [at.x, s], [at.gradient, start]);
+        at.space.change(
+            Adapt,
+            [rate, self.momentum],
+            at.around.weight_decay,
+            [at.x, s],
+            [at.gradient, start],
+        );
         Ok(step)
     }
 

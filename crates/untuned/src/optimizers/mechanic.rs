@@ -1,7 +1,6 @@
 use super::shared::{self, BiasCorrection, Estimate};
 use super::{
-    Around, Change, Keep, Measure, Named, Number, Optimizer, Space, Vectors, check_eps, check_square,
-    check_sums,
+    At, Change, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_square, check_sums,
 };
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
@@ -21,13 +20,13 @@ use serde::{Deserialize, Serialize};
 /// which may fall below 0 and then counts as 0, `h` is limited to `±m` with the `m` before; `s_init` is 1e-6 and not 1e-8.
 ///
 /// The base is `adamw`, with weight decay apart from the means, or `sgd-momentum`: `b ← momentum·b + g + decay·x`, `u = −lr·b`.
-/// Warm-up and schedule multiply its `lr`. The reported rate is `S·lr`. The gradient is taken as it is: [`Around::clip`] has no effect.
+/// Warm-up and schedule multiply its `lr`. The reported rate is `S·lr`. The gradient is taken as it is: [`Around::clip`](super::Around::clip) has no effect.
 ///
 /// Reference: Cutkosky, Defazio & Mehta, *Mechanic: a learning rate tuner*, 2023.
 ///
 /// ```
 /// # use untuned::{Observation, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, Vectors};
+/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, At};
 ///
 /// let spec: OptimizerSpec = "mechanic:base=sgd-momentum,momentum=0,s_init=0.5,s_decay=0,betas=1,eps=1e-12".parse()?;
 /// let mut mechanic = spec.build(&Setting::new(2))?;
@@ -35,9 +34,9 @@ use serde::{Deserialize, Serialize};
 /// let (mut x, gradient, mut sums) = (vec![8.0], vec![4.0], vec![0.0; 3]);
 /// let mut kept = Keep::all(&space, &mechanic.keeps(), &x)?;
 /// for t in 0..2 {
-///     let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
-///     mechanic.measure(&space, &around, &at, &mut sums, 0);
-///     let size = mechanic.step(&space, &Observation::new(t, 7.0, 4.0), &sums, &around, at)?.size;
+///     let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
+///     mechanic.measure(&at, &mut sums, 0);
+///     let size = mechanic.step(&Observation::new(t, 7.0, 4.0), &sums, at)?.size;
 ///     // First h = 0 and s = 0.5·0.9e-6/1e-12. Then Δ = −4 and h = −16: m = 16, v = 256, r = 16·s, and s = (8 + 16·s)/16.
 ///     assert!((size / [450_000.0, 450_000.5][t as usize] - 1.0).abs() < 1e-9);
 /// }
@@ -409,56 +408,42 @@ impl Optimizer for Mechanic {
         3
     }
 
-    fn measure<S: Space>(
-        &self,
-        space: &S,
-        around: &Around,
-        at: &Vectors<'_, S>,
-        sums: &mut S::Sums,
-        first: usize,
-    ) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
         let (rate, inverse, before) =
-            (self.lr * around.rate, self.inverse(), f64::from(u8::from(self.optax)));
+            (self.lr * at.around.rate, self.inverse(), f64::from(u8::from(self.optax)));
         let (x, g, kept) = (&*at.x, at.gradient, &*at.kept);
         match self.base {
             MechanicBase::AdamW { beta1, beta2, eps } => {
                 let [a, b, c, d, e, f, h] = self.adamw(rate, beta1, beta2, eps);
-                let decay = rate * around.weight_decay;
+                let decay = rate * at.around.weight_decay;
                 if self.store_delta {
                     let read = [x, &kept[1], &kept[2], g, &kept[3]];
                     let scalars = [before, a, b, c, d, e, f, h];
-                    space.measure(AdamStoredSums, scalars, decay, read, sums, first);
+                    at.space.measure(AdamStoredSums, scalars, decay, read, sums, first);
                 } else {
                     let read = [x, &kept[1], &kept[2], g, &kept[0]];
                     let scalars = [before, inverse, a, b, c, d, e, f, h];
-                    space.measure(AdamSums, scalars, decay, read, sums, first);
+                    at.space.measure(AdamSums, scalars, decay, read, sums, first);
                 }
             }
             MechanicBase::SgdMomentum { momentum } => {
-                let decay = around.weight_decay;
+                let decay = at.around.weight_decay;
                 if self.store_delta {
                     let read = [x, &kept[1], g, &kept[2]];
-                    space.measure(SgdStoredSums, [before, momentum, rate], decay, read, sums, first);
+                    at.space.measure(SgdStoredSums, [before, momentum, rate], decay, read, sums, first);
                 } else {
                     let read = [x, &kept[1], g, &kept[0]];
                     let scalars = [before, inverse, momentum, rate];
-                    space.measure(SgdSums, scalars, decay, read, sums, first);
+                    at.space.measure(SgdSums, scalars, decay, read, sums, first);
                 }
             }
         }
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        sums: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
         check_square::<S>(seen, 1.0)?;
-        let rate = Step::new(self.lr * around.rate, seen)?.size;
+        let rate = Step::new(self.lr * at.around.rate, seen)?.size;
         let &[product, along, square] = sums else {
             panic!("Mechanic measures three sums, not {}", sums.len());
         };
@@ -478,15 +463,15 @@ impl Optimizer for Mechanic {
             MechanicBase::AdamW { beta1, beta2, eps } => {
                 let [a, b, c, d, e, f, h] = self.adamw(rate, beta1, beta2, eps);
                 self.correction = self.correction.next(beta1, beta2);
-                let decay = rate * around.weight_decay;
+                let decay = rate * at.around.weight_decay;
                 match at.kept {
                     [start, m, v] => {
                         let scalars = [scale, inverse, a, b, c, d, e, f, h];
-                        space.change(AdamStep, scalars, decay, [at.x, m, v], [at.gradient, start]);
+                        at.space.change(AdamStep, scalars, decay, [at.x, m, v], [at.gradient, start]);
                     }
                     [start, m, v, delta] => {
                         let scalars = [scale, a, b, c, d, e, f, h];
-                        space.change(
+                        at.space.change(
                             AdamStoredStep,
                             scalars,
                             decay,
@@ -498,15 +483,21 @@ impl Optimizer for Mechanic {
                 }
             }
             MechanicBase::SgdMomentum { momentum } => {
-                let decay = around.weight_decay;
+                let decay = at.around.weight_decay;
                 match at.kept {
                     [start, b] => {
                         let scalars = [scale, inverse, momentum, rate];
-                        space.change(SgdStep, scalars, decay, [at.x, b], [at.gradient, start]);
+                        at.space.change(SgdStep, scalars, decay, [at.x, b], [at.gradient, start]);
                     }
                     [start, b, delta] => {
                         let scalars = [scale, momentum, rate];
-                        space.change(SgdStoredStep, scalars, decay, [at.x, b, delta], [at.gradient, start]);
+                        at.space.change(
+                            SgdStoredStep,
+                            scalars,
+                            decay,
+                            [at.x, b, delta],
+                            [at.gradient, start],
+                        );
                     }
                     other => panic!("Mechanic with SGD keeps two or three vectors, not {}", other.len()),
                 }

@@ -63,15 +63,7 @@ pub trait Optimizer {
 
     /// Measures what the next step needs to know; the sums go to the places from `first` on. After the vectors that it keeps
     /// there may be others, of somebody around it.
-    fn measure<S: Space>(
-        &self,
-        _space: &S,
-        _around: &Around,
-        _at: &Vectors<'_, S>,
-        _sums: &mut S::Sums,
-        _first: usize,
-    ) {
-    }
+    fn measure<S: Space>(&self, _at: &At<'_, S>, _sums: &mut S::Sums, _first: usize) {}
 
     /// Makes the step from the point just observed, and reports it: its size is the effective rate, what a unit of the
     /// (preconditioned) gradient was multiplied with, after [`Around::rate`].
@@ -81,14 +73,7 @@ pub trait Optimizer {
     ///
     /// # Panics
     /// When the vectors or sums are not as many as [`Optimizer::keeps`] and [`Optimizer::measures`] say.
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        sums: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal>;
+    fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal>;
 
     /// Writes the point to be evaluated to `to` where it is not the one that is trained, and says whether it did.
     fn evaluated<S: Space>(
@@ -157,9 +142,13 @@ impl Keep {
     }
 }
 
-/// The vectors of an optimizer.
+/// Where an optimizer is: its space, what surrounds its step, and its vectors.
 #[derive(Debug)]
-pub struct Vectors<'a, S: Space + ?Sized> {
+pub struct At<'a, S: Space> {
+    /// What the vectors are of, and who makes passes over them.
+    pub space: &'a S,
+    /// What the run puts around the step.
+    pub around: &'a Around,
     /// The parameters.
     pub x: &'a mut S::Vector,
     /// Their gradient.
@@ -268,25 +257,16 @@ macro_rules! either {
             fn measures(&self) -> usize {
                 match self { $($type::$name(one) => one.measures(),)* }
             }
-            fn measure<S: Space>(
-                &self,
-                space: &S,
-                around: &Around,
-                at: &Vectors<'_, S>,
-                sums: &mut S::Sums,
-                first: usize,
-            ) {
-                match self { $($type::$name(one) => one.measure(space, around, at, sums, first),)* }
+            fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
+                match self { $($type::$name(one) => one.measure(at, sums, first),)* }
             }
             fn step<S: Space>(
                 &mut self,
-                space: &S,
                 seen: &Observation,
                 sums: &[f64],
-                around: &Around,
-                at: Vectors<'_, S>,
+                at: At<'_, S>,
             ) -> Result<Step, Refusal> {
-                match self { $($type::$name(one) => one.step(space, seen, sums, around, at),)* }
+                match self { $($type::$name(one) => one.step(seen, sums, at),)* }
             }
             fn evaluated<S: Space>(
                 &self,

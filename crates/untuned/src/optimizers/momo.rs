@@ -1,5 +1,5 @@
 use super::momo_model::{DECAY_FIRST, Model, USE_FSTAR};
-use super::{Around, Change, Keep, Measure, Named, Number, Optimizer, Space, Vectors, shared};
+use super::{At, Change, Keep, Measure, Named, Number, Optimizer, Space, shared};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::{LOWER_BOUND, Setting};
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// # use untuned::{Observation, OptimizerSpec, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, Vectors};
+/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, At};
 ///
 /// let mut momo = "momo:beta=0.5,lr=10".parse::<OptimizerSpec>()?.build(&Setting::new(9))?;
 /// let (space, around, mut x) = (Plain::new(1), Around::default(), vec![8.0]);
@@ -31,10 +31,10 @@ use serde::{Deserialize, Serialize};
 /// // d = 4, f̄ = 8, γ = 32: h = 8 − 32 + 32, τ = 8/16. Then d = 3, f̄ = 6, γ = (32 + 2·6)/2: h = 6 − 22 + 3·6, τ = 2/9.
 /// for (t, (loss, gradient, tau, wanted)) in [(8.0, 4.0, 0.5, 6.0), (4.0, 2.0, 2.0 / 9.0, 16.0 / 3.0)].into_iter().enumerate() {
 ///     let seen = Observation::new(t as u64, loss, gradient);
-///     let at = Vectors { x: &mut x, gradient: &vec![gradient], kept: &mut kept };
+///     let at = At { space: &space, around: &around, x: &mut x, gradient: &vec![gradient], kept: &mut kept };
 ///     let mut sums = vec![0.0; momo.measures()];
-///     momo.measure(&space, &around, &at, &mut sums, 0);
-///     assert_eq!(momo.step(&space, &seen, &sums, &around, at)?.size, tau);
+///     momo.measure(&at, &mut sums, 0);
+///     assert_eq!(momo.step(&seen, &sums, at)?.size, tau);
 ///     assert!((x[0] - wanted).abs() < 1e-15);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -139,35 +139,22 @@ impl Optimizer for Momo {
         3
     }
 
-    fn measure<S: Space>(
-        &self,
-        space: &S,
-        _: &Around,
-        at: &Vectors<'_, S>,
-        sums: &mut S::Sums,
-        first: usize,
-    ) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
         let old = self.kept_weight();
-        space.measure(Products, [old, 1.0 - old], 0.0, [&*at.x, &at.kept[0], at.gradient], sums, first);
+        at.space.measure(Products, [old, 1.0 - old], 0.0, [&*at.x, &at.kept[0], at.gradient], sums, first);
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        sums: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         let (old, beta_power) = (self.kept_weight(), self.beta_power * self.beta);
         let correction = if self.bias_correction { 1.0 - beta_power } else { 1.0 };
-        let lr = self.lr * around.rate;
-        let (model, answer) = self.model.step::<S>(seen, sums, old, correction, lr, around.weight_decay)?;
+        let lr = self.lr * at.around.rate;
+        let (model, answer) =
+            self.model.step::<S>(seen, sums, old, correction, lr, at.around.weight_decay)?;
         let [d] = at.kept else { panic!("MoMo keeps one vector, not {}", at.kept.len()) };
-        let shrink = 1.0 / (1.0 + lr * around.weight_decay);
+        let shrink = 1.0 / (1.0 + lr * at.around.weight_decay);
         let (first, last) = if self.decay_first { (shrink, 1.0) } else { (1.0, shrink) };
         let scalars = [old, 1.0 - old, answer.plain, answer.step.size, first, last];
-        space.change(Shrink, scalars, around.weight_decay, [at.x, d], [at.gradient]);
+        at.space.change(Shrink, scalars, at.around.weight_decay, [at.x, d], [at.gradient]);
         (self.model, self.beta_power) = (model, beta_power);
         Ok(answer.step)
     }

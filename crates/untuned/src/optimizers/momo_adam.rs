@@ -1,5 +1,5 @@
 use super::momo_model::{DECAY_FIRST, Model, USE_FSTAR};
-use super::{Around, Change, Keep, Measure, Named, Number, Optimizer, Space, Vectors};
+use super::{At, Change, Keep, Measure, Named, Number, Optimizer, Space};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::{LOWER_BOUND, Setting};
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -18,16 +18,16 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// # use untuned::{Observation, OptimizerSpec, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, Vectors};
+/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, At};
 ///
 /// let spec = "momo-adam:beta1=0.5,beta2=0.5,eps=1,lr=10";
 /// let mut momo = spec.parse::<OptimizerSpec>()?.build(&Setting::new(9))?;
 /// let (space, around, mut x) = (Plain::new(1), Around::default(), vec![8.0]);
 /// let mut kept = Keep::all(&space, &momo.keeps(), &x)?;
-/// let at = Vectors { x: &mut x, gradient: &vec![3.0], kept: &mut kept };
+/// let at = At { space: &space, around: &around, x: &mut x, gradient: &vec![3.0], kept: &mut kept };
 /// let mut sums = vec![0.0; momo.measures()];
-/// momo.measure(&space, &around, &at, &mut sums, 0);
-/// let step = momo.step(&space, &Observation::new(0, 6.0, 3.0), &sums, &around, at)?;
+/// momo.measure(&at, &mut sums, 0);
+/// let step = momo.step(&Observation::new(0, 6.0, 3.0), &sums, at)?;
 /// // d = 3/2, v = 9/2, D = √9 + 1, f̄ = 3, γ = 12: h = 3 − 12 + 12, over (9/4)/4.
 /// assert!((step.size - 16.0 / 3.0).abs() < 1e-14);
 /// assert!((x[0] - 6.0).abs() < 1e-14, "8 − 16/3 · (3/2)/4");
@@ -180,42 +180,28 @@ impl Optimizer for MomoAdam {
         3
     }
 
-    fn measure<S: Space>(
-        &self,
-        space: &S,
-        _: &Around,
-        at: &Vectors<'_, S>,
-        sums: &mut S::Sums,
-        first: usize,
-    ) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
         let read = [&*at.x, &at.kept[0], &at.kept[1], at.gradient];
-        space.measure(Products, self.scalars(), 0.0, read, sums, first);
+        at.space.measure(Products, self.scalars(), 0.0, read, sums, first);
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        sums: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
         super::check_square::<S>(seen, 1.0)?;
         let beta1_power = self.beta1_power * self.beta1;
-        let lr = self.lr * around.rate;
+        let lr = self.lr * at.around.rate;
         let (model, answer) =
-            self.model.step::<S>(seen, sums, self.beta1, 1.0 - beta1_power, lr, around.weight_decay)?;
+            self.model.step::<S>(seen, sums, self.beta1, 1.0 - beta1_power, lr, at.around.weight_decay)?;
         let [d, v] = at.kept else { panic!("MoMo-Adam keeps two vectors, not {}", at.kept.len()) };
         let [old_d, new_d, old_v, new_v, root, eps] = self.scalars();
-        let product = lr * around.weight_decay;
+        let product = lr * at.around.weight_decay;
         let (first, last) = match self.decay {
             Decay::Last => (1.0, 1.0 / (1.0 + product)),
             Decay::First => (1.0 / (1.0 + product), 1.0),
             Decay::Multiply => (1.0 - product, 1.0),
         };
         let scalars = [old_d, new_d, old_v, new_v, root, eps, answer.plain, answer.step.size, first, last];
-        space.change(Shrink, scalars, around.weight_decay, [at.x, d, v], [at.gradient]);
+        at.space.change(Shrink, scalars, at.around.weight_decay, [at.x, d, v], [at.gradient]);
         (self.model, self.beta1_power) = (model, beta1_power);
         self.beta2_power *= self.beta2;
         Ok(answer.step)

@@ -1,8 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Around, Change, Keep, Measure, Named, Number, Optimizer, Space, Vectors, check_eps, check_square,
-    check_sums, shared,
+    At, Change, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_square, check_sums, shared,
 };
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::{LOWER_BOUND, Setting};
@@ -28,16 +27,16 @@ use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 ///
 /// ```
 /// # use untuned::{Observation, Setting, optimizers::OptimizerSpec};
-/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, Vectors};
+/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, At};
 ///
 /// let mut method = "polyak-adam:eps=1e-30".parse::<OptimizerSpec>()?.build(&Setting::new(10))?;
 /// let (space, around) = (Plain::new(2), Around::default());
 /// let mut x = vec![1.0, 1.0];
 /// let mut kept = Keep::all(&space, &method.keeps(), &x)?;
-/// let at = Vectors { x: &mut x, gradient: &vec![3.0, -4.0], kept: &mut kept };
+/// let at = At { space: &space, around: &around, x: &mut x, gradient: &vec![3.0, -4.0], kept: &mut kept };
 /// let mut sums = vec![0.0; method.measures()];
-/// method.measure(&space, &around, &at, &mut sums, 0);
-/// let step = method.step(&space, &Observation::new(0, 14.0, 5.0), &sums, &around, at)?;
+/// method.measure(&at, &mut sums, 0);
+/// let step = method.step(&Observation::new(0, 14.0, 5.0), &sums, at)?;
 /// // √v̂ is |g| at first, so that Σg²/D = 7, η = ½·14/7, and m = 0.1·(1, −1).
 /// assert!((step.size - 1.0).abs() < 1e-15);
 /// assert!((x[0] - 0.9).abs() < 1e-15 && (x[1] - 1.1).abs() < 1e-15);
@@ -206,32 +205,18 @@ impl Optimizer for PolyakAdam {
         if self.radius.is_some() { 3 } else { 1 }
     }
 
-    fn measure<S: Space>(
-        &self,
-        space: &S,
-        _: &Around,
-        at: &Vectors<'_, S>,
-        sums: &mut S::Sums,
-        first: usize,
-    ) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
         let (m, v) = (&at.kept[0], &at.kept[1]);
         if self.radius.is_some() {
             let [old, new, root, eps] = self.geometry();
             let scalars = [old, new, root, eps, self.beta1, 1.0 - self.beta1];
-            space.measure(SquareAndNorms, scalars, 0.0, [v, at.gradient, m, &*at.x], sums, first);
+            at.space.measure(SquareAndNorms, scalars, 0.0, [v, at.gradient, m, &*at.x], sums, first);
         } else {
-            space.measure(Square, self.geometry(), 0.0, [v, at.gradient], sums, first);
+            at.space.measure(Square, self.geometry(), 0.0, [v, at.gradient], sums, first);
         }
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        sums: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
         assert_eq!(sums.len(), self.measures(), "the sums that it measures");
         check_square::<S>(seen, 1.0)?;
@@ -259,7 +244,7 @@ impl Optimizer for PolyakAdam {
             }
         }
         let left = self.horizon.map_or(1.0, |horizon| (horizon - seen.step) as f64 / horizon as f64);
-        let step = Step::new(size * left * around.rate, seen)?.mark(gap);
+        let step = Step::new(size * left * at.around.rate, seen)?.mark(gap);
         if step.size > S::LARGEST {
             let (step, loss, grad_norm, size) = (seen.step, seen.loss, seen.grad_norm, step.size);
             return Err(Refusal::Overflow { step, loss, grad_norm, size });
@@ -268,8 +253,8 @@ impl Optimizer for PolyakAdam {
         let scalars = [old, new, root, eps, self.beta1, 1.0 - self.beta1, step.size];
         let [m, v] = at.kept else { panic!("polyak-adam keeps two vectors, not {}", at.kept.len()) };
         // A step may be of any size, but nothing decays beyond 0.
-        let decay = (step.size * around.weight_decay).min(1.0);
-        space.change(Descend, scalars, decay, [at.x, m, v], [at.gradient]);
+        let decay = (step.size * at.around.weight_decay).min(1.0);
+        at.space.change(Descend, scalars, decay, [at.x, m, v], [at.gradient]);
         self.beta2_power *= self.beta2;
         (self.gap, self.square, self.norm) = (mean_gap, mean_square, norm);
         Ok(step)

@@ -1,5 +1,5 @@
 use super::shared::{self, Adapt, BiasCorrection, Estimate};
-use super::{Around, Keep, Measure, Named, Number, Optimizer, Space, Vectors, check_square, check_sums};
+use super::{Around, At, Keep, Measure, Named, Number, Optimizer, Space, check_square, check_sums};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError, number};
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// # use untuned::{Observation, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, Vectors};
+/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, At};
 ///
 /// let spec: OptimizerSpec = "prodigy:beta2=0.99,beta3=0,d_coef=4,d0=0.5".parse()?;
 /// let mut prodigy = spec.build(&Setting::new(3))?;
@@ -33,9 +33,9 @@ use serde::{Deserialize, Serialize};
 /// let mut kept = Keep::all(&space, &prodigy.keeps(), &x)?;
 /// let mut sizes = Vec::new();
 /// for t in 0..3 {
-///     let at = Vectors { x: &mut x, gradient: &gradient, kept: &mut kept };
-///     prodigy.measure(&space, &around, &at, &mut sums, 0);
-///     sizes.push(prodigy.step(&space, &Observation::new(t, 7.0, 5.0), &sums, &around, at)?.size);
+///     let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
+///     prodigy.measure(&at, &mut sums, 0);
+///     sizes.push(prodigy.step(&Observation::new(t, 7.0, 5.0), &sums, at)?.size);
 ///     if t == 0 {
 ///         // m/√v is 0.1·d·g/(0.1·d·|g|): the first step has length d0 in every coordinate.
 ///         assert!((x[0] - 0.5).abs() < 1e-6 && (x[1] - 1.5).abs() < 1e-6);
@@ -213,36 +213,22 @@ impl Optimizer for Prodigy {
         2
     }
 
-    fn measure<S: Space>(
-        &self,
-        space: &S,
-        around: &Around,
-        at: &Vectors<'_, S>,
-        sums: &mut S::Sums,
-        first: usize,
-    ) {
-        let scalars = [self.beta3, self.rates(around).1];
-        space.measure(
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
+        let scalars = [self.beta3, self.rates(at.around).1];
+        at.space.measure(
             Sums,
             scalars,
-            self.coupled(around),
+            self.coupled(at.around),
             [&*at.x, at.gradient, &at.kept[2], &at.kept[3]],
             sums,
             first,
         );
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        sums: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
         check_square::<S>(seen, 1.0)?;
-        let (rate, new_s) = self.rates(around);
+        let (rate, new_s) = self.rates(at.around);
         let step = Step::new(rate, seen)?;
         let &[product, norm] = sums else { panic!("Prodigy measures two sums, not {}", sums.len()) };
         check_sums(seen, &["⟨g, x_0 − x⟩", "‖s‖₁"], sums)?;
@@ -280,7 +266,7 @@ impl Optimizer for Prodigy {
             d * self.eps,
         ];
         let [m, v, s, _] = at.kept else { panic!("Prodigy keeps four vectors, not {}", at.kept.len()) };
-        space.change(Adapt, scalars, around.weight_decay, [at.x, m, v, s], [at.gradient]);
+        at.space.change(Adapt, scalars, at.around.weight_decay, [at.x, m, v, s], [at.gradient]);
         Ok(step)
     }
 

@@ -1,11 +1,11 @@
 use serde::{Deserialize, Serialize};
 
-use super::{Around, Change, Keep, Measure, Number, Optimizer, Space, Vectors};
+use super::{At, Change, Keep, Measure, Number, Optimizer, Space};
 use crate::rule::{Needs, Observation, Point, Refusal, Step, StepRule};
 
 /// A scalar rule as an optimizer: `x ← (1 − η·λ)·from − η·g(from)`, with the points that the rule [needs](Needs) kept beside `x`.
 ///
-/// Warm-up and schedule multiply the rule's size. A rule sees the gradient as it is: [`Around::clip`] has no effect.
+/// Warm-up and schedule multiply the rule's size. A rule sees the gradient as it is: [`Around::clip`](super::Around::clip) has no effect.
 ///
 /// An error leaves everything as it was, as long as the rule keeps its contract: an answer that breaks it is refused after the rule
 /// has changed.
@@ -101,55 +101,41 @@ impl<R: StepRule> Optimizer for Scalar<R> {
         usize::from(needs.distance) + usize::from(needs.grad_sum)
     }
 
-    fn measure<S: Space>(
-        &self,
-        space: &S,
-        _: &Around,
-        at: &Vectors<'_, S>,
-        sums: &mut S::Sums,
-        first: usize,
-    ) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
         let needs = self.rule.needs();
         if needs.distance {
-            space.measure(SquareDistance, [], 0.0, [&*at.x, &at.kept[0]], sums, first);
+            at.space.measure(SquareDistance, [], 0.0, [&*at.x, &at.kept[0]], sums, first);
         }
         if needs.grad_sum {
-            space.measure(Sum, [], 0.0, [at.gradient], sums, first + usize::from(needs.distance));
+            at.space.measure(Sum, [], 0.0, [at.gradient], sums, first + usize::from(needs.distance));
         }
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        sums: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         let needs = self.rule.needs();
         let mut sums = sums.iter().copied();
         let mut next_sum = |wanted: bool| wanted.then(|| sums.next().expect("as many sums as it measures"));
         let distance = next_sum(needs.distance).map(f64::sqrt);
         let seen = Observation { distance, grad_sum: next_sum(needs.grad_sum), ..*seen };
         let next = self.rule.step(&seen).and_then(|next| needs.allow(next, &seen))?;
-        let size = next.size * around.rate;
+        let size = next.size * at.around.rate;
 
         let (start, kept) = at.kept.split_at_mut(usize::from(Self::keeps_start(needs)));
         let (best, origin) = kept.split_at_mut(if needs.best { 2 } else { 0 });
         if needs.best && self.best.is_none_or(|best| seen.loss <= best) {
-            space.copy(at.x, &mut best[0]);
-            space.copy(at.gradient, &mut best[1]);
+            at.space.copy(at.x, &mut best[0]);
+            at.space.copy(at.gradient, &mut best[1]);
             self.best = Some(seen.loss);
         }
         if needs.origin && !self.origin {
-            space.copy(at.gradient, &mut origin[0]);
+            at.space.copy(at.gradient, &mut origin[0]);
             self.origin = true;
         }
-        let decay = size * around.weight_decay;
+        let decay = size * at.around.weight_decay;
         match next.from {
-            Point::Here => space.change(Descend, [size], decay, [at.x], [at.gradient]),
-            Point::Best => space.change(DescendFrom, [size], decay, [at.x], [&best[0], &best[1]]),
-            Point::Origin => space.change(DescendFrom, [size], decay, [at.x], [&start[0], &origin[0]]),
+            Point::Here => at.space.change(Descend, [size], decay, [at.x], [at.gradient]),
+            Point::Best => at.space.change(DescendFrom, [size], decay, [at.x], [&best[0], &best[1]]),
+            Point::Origin => at.space.change(DescendFrom, [size], decay, [at.x], [&start[0], &origin[0]]),
         }
         Ok(Step { size, ..next })
     }

@@ -1,6 +1,6 @@
 use super::schedule_free::{self, Averaging};
 use super::shared::{self, BiasCorrection};
-use super::{Around, Change, Keep, Named, Number, Optimizer, Space, Vectors, check_eps, check_square};
+use super::{At, Change, Keep, Named, Number, Optimizer, Space, check_eps, check_square};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// # use untuned::{Observation, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, Vectors};
+/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, At};
 ///
 /// let spec: OptimizerSpec = "schedule-free-adamw:lr=2,beta1=0.5,eps=1e-12".parse()?;
 /// let mut free = spec.build(&Setting::new(2))?;
@@ -26,8 +26,8 @@ use serde::{Deserialize, Serialize};
 /// let (mut y, mut average) = (vec![8.0], vec![0.0]);
 /// let mut kept = Keep::all(&space, &free.keeps(), &y)?;
 /// for t in 0..2 {
-///     let at = Vectors { x: &mut y, gradient: &vec![0.25], kept: &mut kept };
-///     free.step(&space, &Observation::new(t, 7.0, 0.25), &[], &around, at)?;
+///     let at = At { space: &space, around: &around, x: &mut y, gradient: &vec![0.25], kept: &mut kept };
+///     free.step(&Observation::new(t, 7.0, 0.25), &[], at)?;
 /// }
 /// // Whatever the gradient's length, z = 8 − 2 − 2; the average is that of 6 and 4, and y is halfway between 5 and 4.
 /// assert!(free.evaluated(&space, &y, &kept, &mut average));
@@ -148,21 +148,14 @@ impl Optimizer for ScheduleFreeAdamW {
         vec![Keep::parameters("schedule_free_z"), Keep::zeros("schedule_free_v")]
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        _: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, _: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
-        let scale = around.gradient_scale(seen.grad_norm);
+        let scale = at.around.gradient_scale(seen.grad_norm);
         check_square::<S>(seen, scale)?;
         let correction = self.correction.next(self.beta1, self.beta2);
         let (corrected, root) =
             if self.correct_rate { (correction.root(), 1.0) } else { (1.0, correction.root().recip()) };
-        let (averaging, step, c) = self.averaging.next(self.lr * around.rate * corrected, seen)?;
+        let (averaging, step, c) = self.averaging.next(self.lr * at.around.rate * corrected, seen)?;
         let [z, v] = at.kept else {
             panic!("Schedule-Free AdamW keeps two vectors, not {}", at.kept.len());
         };
@@ -170,7 +163,7 @@ impl Optimizer for ScheduleFreeAdamW {
         let share = step.size * (1.0 - self.beta1 * (1.0 - c));
         let at_z = f64::from(u8::from(self.decay_at_z));
         let scalars = [scale, c, share, step.size, self.beta2, 1.0 - self.beta2, root, self.eps, at_z];
-        space.change(Free, scalars, around.weight_decay, [at.x, z, v], [at.gradient]);
+        at.space.change(Free, scalars, at.around.weight_decay, [at.x, z, v], [at.gradient]);
         Ok(step)
     }
 

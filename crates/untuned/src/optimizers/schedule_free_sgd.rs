@@ -1,5 +1,5 @@
 use super::schedule_free::{self, Averaging};
-use super::{Around, Change, Keep, Named, Number, Optimizer, Space, Vectors, check_square};
+use super::{At, Change, Keep, Named, Number, Optimizer, Space, check_square};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -20,15 +20,15 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// # use untuned::{Observation, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, Vectors};
+/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, At};
 ///
 /// let mut free = "schedule-free-sgd:lr=0.5,momentum=0.5".parse::<OptimizerSpec>()?.build(&Setting::new(2))?;
 /// let (space, around) = (Plain::new(1), Around::default());
 /// let (mut y, mut average) = (vec![8.0], vec![0.0]);
 /// let mut kept = Keep::all(&space, &free.keeps(), &y)?;
 /// for t in 0..2 {
-///     let at = Vectors { x: &mut y, gradient: &vec![4.0], kept: &mut kept };
-///     assert_eq!(free.step(&space, &Observation::new(t, 7.0, 4.0), &[], &around, at)?.size, 0.5);
+///     let at = At { space: &space, around: &around, x: &mut y, gradient: &vec![4.0], kept: &mut kept };
+///     assert_eq!(free.step(&Observation::new(t, 7.0, 4.0), &[], at)?.size, 0.5);
 /// }
 /// // z = 8 − 2 − 2, the average is that of 6 and 4, and y is halfway between 5 and 4.
 /// assert!(free.evaluated(&space, &y, &kept, &mut average));
@@ -99,22 +99,15 @@ impl Optimizer for ScheduleFreeSgd {
         vec![Keep::parameters("schedule_free_z")]
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        _: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, _: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
-        let scale = around.gradient_scale(seen.grad_norm);
+        let scale = at.around.gradient_scale(seen.grad_norm);
         check_square::<S>(seen, scale)?;
-        let (averaging, step, c) = self.averaging.next(self.lr * around.rate, seen)?;
+        let (averaging, step, c) = self.averaging.next(self.lr * at.around.rate, seen)?;
         let [z] = at.kept else { panic!("Schedule-Free SGD keeps one vector, not {}", at.kept.len()) };
         self.averaging = averaging;
         let scalars = [scale, c, step.size * (1.0 - self.momentum * (1.0 - c)), step.size];
-        space.change(Free, scalars, around.weight_decay, [at.x, z], [at.gradient]);
+        at.space.change(Free, scalars, at.around.weight_decay, [at.x, z], [at.gradient]);
         Ok(step)
     }
 

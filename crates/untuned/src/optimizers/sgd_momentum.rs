@@ -1,5 +1,5 @@
 use super::scalar::Descend;
-use super::{Around, Change, Keep, Named, Number, Optimizer, Space, Vectors};
+use super::{At, Change, Keep, Named, Number, Optimizer, Space};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -17,15 +17,15 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// # use untuned::{Observation, OptimizerSpec, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, Vectors};
+/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, At};
 ///
 /// let mut sgd = "sgd-momentum:lr=0.5,momentum=0.5".parse::<OptimizerSpec>()?.build(&Setting::new(9))?;
 /// let (space, mut x) = (Plain::new(1), vec![8.0]);
 /// let mut kept = Keep::all(&space, &sgd.keeps(), &x)?;
 /// for (t, (gradient, b)) in [(4.0, 4.0), (2.0, 4.0), (0.0, 2.0)].into_iter().enumerate() {
 ///     let (before, seen) = (x[0], Observation::new(t as u64, 1.0, gradient));
-///     let at = Vectors { x: &mut x, gradient: &vec![gradient], kept: &mut kept };
-///     sgd.step(&space, &seen, &[], &Around::default(), at)?;
+///     let at = At { space: &space, around: &Around::default(), x: &mut x, gradient: &vec![gradient], kept: &mut kept };
+///     sgd.step(&seen, &[], at)?;
 ///     assert_eq!(x[0], before - 0.5 * b);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -121,17 +121,10 @@ impl Optimizer for SgdMomentum {
         if self.momentum == 0.0 { Vec::new() } else { vec![Keep::zeros("momentum")] }
     }
 
-    fn step<S: Space>(
-        &mut self,
-        space: &S,
-        seen: &Observation,
-        _: &[f64],
-        around: &Around,
-        at: Vectors<'_, S>,
-    ) -> Result<Step, Refusal> {
+    fn step<S: Space>(&mut self, seen: &Observation, _: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
-        let scale = around.gradient_scale(seen.grad_norm);
-        let step = Step::new(self.lr * around.rate, seen)?;
+        let scale = at.around.gradient_scale(seen.grad_norm);
+        let step = Step::new(self.lr * at.around.rate, seen)?;
         let rate = step.size;
         // The largest that b and the step can become of gradients of this length.
         let longest = 2.0 * scale * seen.grad_norm / (1.0 - self.momentum);
@@ -141,14 +134,20 @@ impl Optimizer for SgdMomentum {
         match at.kept {
             [] => {
                 // Without momentum both decays are one.
-                space.change(Descend, [rate * scale], rate * around.weight_decay, [at.x], [at.gradient]);
+                at.space.change(
+                    Descend,
+                    [rate * scale],
+                    rate * at.around.weight_decay,
+                    [at.x],
+                    [at.gradient],
+                );
             }
             [b] => {
                 let new = if self.begun { 1.0 - self.dampening } else { 1.0 };
                 let (penalty, apart) = if self.decouple { (0.0, rate) } else { (1.0, 0.0) };
                 let (ahead, along) = if self.nesterov { (1.0, self.momentum) } else { (0.0, 1.0) };
                 let scalars = [scale, penalty, apart, self.momentum, new, rate, ahead, along];
-                space.change(Momentum, scalars, around.weight_decay, [at.x, b], [at.gradient]);
+                at.space.change(Momentum, scalars, at.around.weight_decay, [at.x, b], [at.gradient]);
             }
             more => panic!("momentum is one vector, not {}", more.len()),
         }
