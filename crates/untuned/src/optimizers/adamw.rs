@@ -1,4 +1,4 @@
-use super::{At, Change, Keep, Named, Number, Optimizer, Space};
+use super::{At, Change, Keep, Named, Number, Optimizer, Space, shared};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -63,24 +63,9 @@ impl Named for AdamW {
                 default: Fallback::Number(0.001),
                 meaning: "the learning rate",
             },
-            Parameter {
-                name: "beta1",
-                kind: Kind::Fraction,
-                default: Fallback::Number(0.9),
-                meaning: "β1, how much of the mean of g is kept in a step",
-            },
-            Parameter {
-                name: "beta2",
-                kind: Kind::Fraction,
-                default: Fallback::Number(0.999),
-                meaning: "β2, how much of the mean of g² is kept in a step",
-            },
-            Parameter {
-                name: "eps",
-                kind: Kind::Positive,
-                default: Fallback::Number(1e-8),
-                meaning: "added to √v̂",
-            },
+            shared::BETA1,
+            shared::BETA2,
+            shared::EPS,
         ],
         reference: "Loshchilov & Hutter 2019; Kingma & Ba 2015",
     };

@@ -1,5 +1,5 @@
 use super::momo_model::{DECAY_FIRST, Model, USE_FSTAR};
-use super::{At, Change, Keep, Measure, Named, Number, Optimizer, Space};
+use super::{At, Change, Keep, Measure, Named, Number, Optimizer, Space, shared};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::{LOWER_BOUND, Setting};
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -81,18 +81,8 @@ impl Named for MomoAdam {
                 default: Fallback::Number(0.9),
                 meaning: "β1, how much of the means of g, f and ⟨g, x⟩ is kept in a step",
             },
-            Parameter {
-                name: "beta2",
-                kind: Kind::Fraction,
-                default: Fallback::Number(0.999),
-                meaning: "β2, how much of the mean of g² is kept in a step",
-            },
-            Parameter {
-                name: "eps",
-                kind: Kind::Positive,
-                default: Fallback::Number(1e-8),
-                meaning: "added to √v̂",
-            },
+            shared::BETA2,
+            shared::EPS,
             LOWER_BOUND,
             USE_FSTAR,
             Parameter {
