@@ -448,6 +448,7 @@ mod tests {
             grad_norm: Some(1.0),
             step_size: (!(300..600).contains(&step)).then_some(0.1),
             smoothness: (step == 77).then_some(2.0),
+            estimate: None,
             seconds: None,
         };
         let mut trace: Vec<TraceRow> = (0..998).map(row).collect();

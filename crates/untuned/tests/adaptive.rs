@@ -194,12 +194,13 @@ fn mechanic_with_and_without_the_sum_of_the_steps() {
 /// A gradient that always points away from the start: no step was worth it.
 #[test]
 fn a_stuck_estimate_is_named() {
-    for (spec, words) in [
-        ("prodigy:d0=1e-5", ["d0 = 1e-5 after 100 steps", "d0=1e-3 or d_coef=2"]),
-        ("d-adapt-sgd", ["d0 = 1e-6 after 100 steps", "d0=1e-4"]),
-        ("d-adapt-adam", ["d0 = 1e-6 after 100 steps", "d0=1e-4"]),
+    for (spec, largest, words) in [
+        ("prodigy:d0=1e-5", 1e-5, ["d0 = 1e-5 after 100 steps", "d0=1e-3 or d_coef=2"]),
+        ("d-adapt-sgd", 1e-6, ["d0 = 1e-6 after 100 steps", "d0=1e-4"]),
+        ("d-adapt-adam", 1e-6, ["d0 = 1e-6 after 100 steps", "d0=1e-4"]),
         (
             "mechanic:base=sgd-momentum,momentum=0",
+            1e-8,
             ["none of its bets has won after 100 steps", "s_init=1e-6"],
         ),
     ] {
@@ -212,6 +213,11 @@ fn a_stuck_estimate_is_named() {
             run.step(t, &[sign]).unwrap();
             sign = if run.x[0] < 1.0 { -1.0 } else { 1.0 };
         }
+        assert!(
+            run.method.estimate().is_some_and(|value| value <= largest),
+            "{spec}: {:?}",
+            run.method.estimate()
+        );
         let concern = run.method.concern().unwrap_or_else(|| panic!("{spec} says nothing"));
         assert!(words.iter().all(|word| concern.contains(word)), "{spec}: {concern}");
     }

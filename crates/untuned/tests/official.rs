@@ -3,67 +3,19 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+#[path = "official/cases.rs"]
+mod cases;
 
-use serde::Deserialize;
+use std::collections::BTreeSet;
+
+use cases::{Case, EVERY, EXACT, Golden, MOMENTUM, PRODIGY, problem};
 use untuned::optimizers::{Around, At, Keep, Method, OPTIMIZERS, Optimizer, OptimizerSpec, Plain, catalog};
 use untuned::{Observation, Setting, vector};
-
-/// What `official.py` wrote of a method.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Golden {
-    /// Whose implementation it is.
-    package: String,
-    steps: u64,
-    start: Vec<f64>,
-    /// How many coordinates decay, where a case does not say otherwise.
-    decayed: usize,
-    cases: Vec<Case>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Case {
-    spec: String,
-    /// Whose implementation it is, where it is not that of the file.
-    package: Option<String>,
-    #[serde(default)]
-    around: Surroundings,
-    decayed: Option<usize>,
-    /// The expression that made the official optimizer.
-    official: String,
-    /// What else the trace is.
-    note: Option<String>,
-    /// The point after every tenth step.
-    points: Vec<Vec<f64>>,
-    /// The point to be judged, where it is another one.
-    evaluation: Option<Vec<Vec<f64>>>,
-    /// The rate of the step that led to the point.
-    rates: Option<Vec<f64>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct Surroundings {
-    #[serde(default)]
-    weight_decay: f64,
-    /// The rate of step `t` is multiplied by `min((t + 1)/(warmup + 1), 1)`.
-    #[serde(default)]
-    warmup: u64,
-    clip: Option<f64>,
-}
-
-const EVERY: u64 = 10;
-
-/// Both sides compute in f64 and differ in the last bits of a step; what the problem makes of that in 200 steps is below this.
-const EXACT: f64 = 1e-11;
 
 /// A test for each method: its name, how far it may be from the official one, relative to the largest coordinate, and the cases
 /// that are left out, as words in the spec, each with the reason.
 macro_rules! methods {
-    ($($test:ident: $name:literal within $tolerance:expr $(, without $words:literal: $why:literal)*;)*) => {
+    ($($test:ident: $name:literal within $tolerance:expr $(, without $words:expr => $why:literal)*;)*) => {
         $(#[test]
         fn $test() {
             walks_as_the_official($name, $tolerance, &[$(($words, $why)),*]);
@@ -77,7 +29,7 @@ macro_rules! methods {
 methods! {
     adagrad: "adagrad" within EXACT;
     adamw: "adamw" within EXACT;
-    ali_g: "ali-g" within EXACT, without "momentum": "a scalar rule has no momentum";
+    ali_g: "ali-g" within EXACT, without MOMENTUM => "a scalar rule has no momentum";
     cocob: "cocob" within EXACT;
     d_adapt_adam: "d-adapt-adam" within EXACT;
     d_adapt_sgd: "d-adapt-sgd" within EXACT;
@@ -86,26 +38,21 @@ methods! {
     mechanic: "mechanic" within EXACT;
     momo: "momo" within EXACT;
     momo_adam: "momo-adam" within EXACT;
-    // From d0 = 1e-6 the first x_0 − x are of that size: a rounding of x is 1e-10 of them.
-    prodigy: "prodigy" within 1e-9;
+    prodigy: "prodigy" within PRODIGY;
     schedule_free_adamw: "schedule-free-adamw" within EXACT;
     schedule_free_sgd: "schedule-free-sgd" within EXACT;
     sgd_momentum: "sgd-momentum" within EXACT;
     sps_max: "sps-max" within EXACT;
 }
 
-/// Methods without an official implementation, and a file that is of no single method.
+/// Methods without an official implementation.
 const OURS: &[&str] = &["polyak-adam"];
-const OTHER_FILES: &[&str] = &["averages"];
 
 /// Every optimizer has a trace and every trace a method. A rule of the paper has no official implementation but DoG.
 #[test]
 fn every_optimizer_has_a_trace_and_every_trace_a_method() {
     let methods: BTreeSet<_> = METHODS.iter().map(|name| name.to_string()).collect();
-    let files = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
-    let json = files.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
-    let traces = json.map(|path| path.file_stem().unwrap().to_str().unwrap().to_string());
-    let traces: BTreeSet<_> = traces.filter(|name| !OTHER_FILES.contains(&name.as_str())).collect();
+    let traces: BTreeSet<_> = cases::names().into_iter().collect();
     assert_eq!(traces, methods, "the files of `official` and the methods of this test");
     let known: BTreeSet<_> = catalog().iter().map(|entry| entry.name.to_string()).collect();
     let missing: Vec<_> = methods.difference(&known).collect();
@@ -115,25 +62,8 @@ fn every_optimizer_has_a_trace_and_every_trace_a_method() {
     }
 }
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/official")
-}
-
-/// `Σ (a/2)x² + (b/4)x⁴ + 4` with `a` = 0.5, 1, …, 3 and `b` = 0.1, 0.2, …, 0.6, and a push that changes from step to step.
-fn problem(x: &[f64], t: u64) -> (f64, Vec<f64>) {
-    let of = |(x, i): (&f64, u64)| {
-        let (index, push) = (i as f64, 0.25 * (((t * i) % 7) as f64 - 3.0));
-        let loss = 0.25 * index * x * x + 0.025 * index * x * x * x * x + push * x;
-        (loss, 0.5 * index * x + 0.1 * index * x * x * x + push)
-    };
-    let (losses, gradient): (Vec<f64>, Vec<f64>) = x.iter().zip(1..).map(of).unzip();
-    (losses.iter().sum::<f64>() + 4.0, gradient)
-}
-
 fn walks_as_the_official(name: &str, tolerance: f64, without: &[(&str, &str)]) {
-    let path = folder().join(format!("{name}.json"));
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let golden: Golden = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}.json: {error}"));
+    let golden = cases::read(name);
     assert!(!golden.cases.is_empty());
     let left_out = |case: &Case| without.iter().any(|(words, _)| case.spec.contains(words));
     for (words, why) in without {
@@ -190,7 +120,7 @@ fn walk(golden: &Golden, case: &Case) -> (f64, String) {
     for t in 0..golden.steps {
         let (loss, mut gradient) = problem(&x, t);
         decayed.clone().for_each(|i| gradient[i] += penalty * x[i]);
-        around.rate = ((t + 1) as f64 / (case.around.warmup + 1) as f64).min(1.0);
+        around.rate = case.around.rate(t);
         let x0_norm = vector::norm(&golden.start);
         let norm = vector::norm(&gradient);
         let dimension = golden.start.len() as u64;

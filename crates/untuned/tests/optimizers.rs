@@ -450,3 +450,32 @@ fn a_radius_bounds_the_step_of_polyak_adam() {
     // From 0 there is no length to compare with: the first step is Polyak's.
     assert!(close(size(Run::new(build("polyak-adam:eps=1e-30,radius=0.01"), &[0.0, 0.0], 0)).0, 1.0));
 }
+
+/// With f − l = 14 and Σg²/D = 7, then 7 and 7: η is ½·2, then ½·(0.99·0.14 + 0.07)/(0.99·0.07 + 0.07), where the batch's own step is 1.
+#[test]
+fn polyak_adam_tells_what_part_of_polyaks_step_it_makes() {
+    let mut run = Run::new(build("polyak-adam:eps=1e-30,beta2=0"), &[1.0, 1.0], 0);
+    assert_eq!(run.optimizer.estimate(), None);
+    for (t, loss, part) in [(0, 14.0, 0.5), (1, 7.0, 0.5 * (0.99 * 0.14 + 0.07) / (0.99 * 0.07 + 0.07))] {
+        run.step_seen(&Observation::new(t, loss, 5.0), &[3.0, -4.0]).unwrap();
+        assert!((run.optimizer.estimate().unwrap() - part).abs() < 1e-14, "{:?}", run.optimizer.estimate());
+    }
+}
+
+#[test]
+fn polyak_adam_says_when_the_loss_rises() {
+    let mut run = Run::new(build("polyak-adam:lower_bound=1"), &[1.0, 1.0], 0);
+    for t in 0..100 {
+        assert_eq!(run.optimizer.concern(), None);
+        run.step_seen(&Observation::new(t, if t == 0 { 4.0 } else { 5.0 }, 5.0), &[3.0, -4.0]).unwrap();
+    }
+    let concern = run.optimizer.concern().unwrap();
+    assert!(
+        concern.contains("first was 4.0000") && concern.contains("lower_bound = 1; try factor=0.25"),
+        "{concern}"
+    );
+    for t in 100..300 {
+        run.step_seen(&Observation::new(t, 3.0, 5.0), &[3.0, -4.0]).unwrap();
+    }
+    assert_eq!(run.optimizer.concern(), None);
+}

@@ -151,8 +151,11 @@ fn tables_and_events_stand_beside_the_lines() {
     expect(&train(folder.path(), arguments), 0, &[]);
     let run = folder.path().join("run");
     let trace = table(&run.join("trace.csv"));
-    assert_eq!((trace.len(), &trace[0][..]), (13, "step,loss,objective,grad_norm,step_size,smoothness"));
-    let measured: Vec<_> = (0..12).filter(|step| !trace[step + 1].ends_with(',')).collect();
+    assert_eq!(
+        (trace.len(), &trace[0][..]),
+        (13, "step,loss,objective,grad_norm,step_size,smoothness,estimate")
+    );
+    let measured: Vec<_> = (0..12).filter(|step| !trace[step + 1].ends_with(",,")).collect();
     assert_eq!(measured, [0, 4, 8]);
     assert_eq!(table(&run.join("eval.csv")).len(), 9);
     let events = fs::read_dir(run.join("tensorboard")).expect("a folder").flatten();

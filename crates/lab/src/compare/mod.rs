@@ -5,10 +5,12 @@
 
 mod curves;
 mod figures;
+mod league;
 mod tables;
 
 pub use curves::{AllCurves, Curves, Fit};
 pub use figures::{Drawn, draw};
+pub use league::leagues;
 pub(crate) use tables::parameters;
 pub use tables::{MOST_ROWS, common_configuration, csv, results, runs as run_table, summary};
 

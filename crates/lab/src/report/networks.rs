@@ -15,6 +15,12 @@ const CLAIMS: &str = "Losses are means over the seeds, at the last step; “the 
     their order is not decided. “Far above” and “much higher” are by a quarter, “well below the initial loss” by a quarter, “unstable” a \
     seed's test loss of 1.5 times an earlier one, “last ≈ best” within 2 %, “correlates” above 0.5.";
 
+/// The methods on all networks.
+pub fn leagues(figures: &[Drawn]) -> Section {
+    let figures = figures.iter().map(|drawn| html::figure(&drawn.file, &drawn.figure, &drawn.caption));
+    Section::new("all-networks", "The methods on all networks", figures.collect::<String>())
+}
+
 /// What each method reached, the figures, and every run.
 pub fn section(comparison: &Comparison, figures: &[Drawn], id: &str) -> Section {
     let mut out = format!(

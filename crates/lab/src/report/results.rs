@@ -66,6 +66,8 @@ pub struct Results {
     pub networks: Claims,
     /// The figures of each comparison.
     figures: Vec<Vec<Drawn>>,
+    /// The figures over several comparisons.
+    leagues: Vec<Drawn>,
     /// The commands that made them, where they are known.
     commands: Vec<String>,
     /// What was left out, because it cannot be read or is a copy, one sentence each.
@@ -107,13 +109,14 @@ impl Results {
         problems.extend(curves.iter().flat_map(|curves| curves.problems().cloned()));
         let both = || comparisons.iter().zip(&curves);
         let figures = both().map(|(comparison, curves)| compare::draw(comparison, curves)).collect();
+        let leagues = compare::leagues(&comparisons);
         let compared = comparisons.iter().any(|c| {
             let methods = c.main_horizon().map_or(Vec::new(), |horizon| c.methods(horizon));
             methods.len() > 1 && methods.iter().any(|method| method.key == "inexact-polyak")
         });
         let networks =
             if compared { with_recorded(claims(&both().collect::<Vec<_>>())) } else { Claims::default() };
-        Ok(Results { synthetic: found, comparisons, networks, figures, commands, problems })
+        Ok(Results { synthetic: found, comparisons, networks, figures, leagues, commands, problems })
     }
 
     /// The claims on networks.
@@ -153,6 +156,9 @@ impl Results {
         if !self.claims().is_empty() {
             sections.push(networks::claims(self.claims()));
         }
+        if !self.leagues.is_empty() {
+            sections.push(networks::leagues(&self.leagues));
+        }
         for (at, (comparison, figures)) in self.comparisons.iter().zip(&self.figures).enumerate() {
             sections.push(networks::section(comparison, figures, &format!("experiment-{at}")));
         }
@@ -176,8 +182,12 @@ impl Results {
             let drawn = figure::files(figures.iter().map(|(name, figure)| (*name, figure)))?;
             files.extend(drawn.into_iter().map(|(name, bytes)| (Path::new(SYNTHETIC).join(name), bytes)));
         }
-        let all: Vec<(&str, &Figure)> =
-            self.figures.iter().flatten().map(|drawn| (drawn.file.as_str(), &drawn.figure)).collect();
+        let all: Vec<(&str, &Figure)> = self
+            .leagues
+            .iter()
+            .chain(self.figures.iter().flatten())
+            .map(|drawn| (drawn.file.as_str(), &drawn.figure))
+            .collect();
         let drawn = figure::files(all)?;
         files.extend(drawn.into_iter().map(|(name, bytes)| (Path::new("figures").join(name), bytes)));
         Ok(files)

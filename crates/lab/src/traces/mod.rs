@@ -35,6 +35,9 @@ pub struct TraceRow {
     /// The local smoothness; left out where it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smoothness: Option<f64>,
+    /// What the method finds out on the way; left out where it finds out nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<f64>,
     /// The time since the run began.
     pub seconds: Option<f64>,
 }
@@ -217,6 +220,7 @@ mod tests {
             grad_norm: none,
             step_size: none,
             smoothness: none,
+            estimate: none,
             seconds: none,
         }
     }

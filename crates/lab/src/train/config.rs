@@ -224,7 +224,7 @@ pub enum Schedule {
 #[serde(default, deny_unknown_fields)]
 pub struct Optimizer {
     /// `x ← x·(1 − η·weight_decay) − η·g`: all parameters with a scalar rule, only the matrices with an optimizer, some of which add
-    /// it to the gradient instead, as they are published.
+    /// it to the gradient instead, as they are published. Where it is not given it is [the method's own](OptimizerSpec::weight_decay).
     pub weight_decay: f64,
     /// An optimizer's gradient is scaled to this norm where it is longer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -461,8 +461,12 @@ impl Config {
             let data = overrides.default_data.clone().unwrap_or_else(|| GENERATED.into());
             resolved.insert("data".into(), Value::String(data));
         }
+        let decays = resolved.get("optimizer").is_some_and(|table| table.get("weight_decay").is_some());
         let beside = if overrides.values.is_empty() { "" } else { " with the options beside it" };
         let mut config = from_table(resolved, &format!("{origin}{beside}"))?;
+        if !decays {
+            config.optimizer.weight_decay = config.rule.weight_decay();
+        }
         config.settle()?;
         config.data = absolute(&config.data);
         Ok(config)
@@ -887,6 +891,14 @@ mod tests {
         assert_eq!((paper.rule.to_string().as_str(), paper.shape.is_empty()), ("gd:lr=0.1", true));
         let lstm = resolve(TEXT, None, &["model=lstm", "epochs=3"]).unwrap();
         assert_eq!((lstm.steps, lstm.epochs), (None, Some(3)), "epochs replace steps");
+        let decay =
+            |set: &[&str]| resolve("model = \"gpt\"\nsteps = 3", None, set).unwrap().optimizer.weight_decay;
+        assert_eq!(
+            [decay(&[]), decay(&["rule=adamw"]), decay(&["rule=polyak-adam"])],
+            [0.0, 0.01, 0.1],
+            "the method's own"
+        );
+        assert_eq!(decay(&["rule=polyak-adam", "optimizer.weight_decay=0"]), 0.0);
     }
 
     #[test]

@@ -454,6 +454,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             grad_norm: finite(seen.grad_norm),
             step_size: size,
             smoothness,
+            estimate: self.state.rule.estimate().filter(|_| size.is_some()).and_then(finite),
             seconds: Some(seconds),
         };
         self.record.step(&row)?;

@@ -37,7 +37,7 @@ fn curves_of_rows(run: &Path) -> Curves {
         }
     };
     for row in rows(&run.join("trace.jsonl")) {
-        for key in ["loss", "objective", "grad_norm", "step_size", "smoothness"] {
+        for key in ["loss", "objective", "grad_norm", "step_size", "smoothness", "estimate"] {
             add(format!("train/{key}"), &row, key);
         }
     }
@@ -147,13 +147,19 @@ fn assert_same(bench: &Bench, run: &str, other: &str) {
 #[test]
 fn they_hold_every_row() {
     let bench = Bench::new();
-    // The second run has rows without numbers.
-    for (run, rule) in [("learns", "rule=gd:lr=0.1"), ("wild", "rule=gd:lr=1e300")] {
+    // The second run has rows without numbers, the third an estimate in each.
+    for (run, rule) in
+        [("learns", "rule=gd:lr=0.1"), ("wild", "rule=gd:lr=1e300"), ("estimates", "rule=prodigy")]
+    {
         let set = [rule, "smoothness_every=2", "max_refusals=9"];
         bench.train_into(&bench.open(GPT, run, &set, false), 2, None, ALL);
         let run = bench.path(run);
         for (lines, file, columns) in [
-            ("trace.jsonl", "trace.csv", "step,loss,objective,grad_norm,step_size,smoothness,seconds"),
+            (
+                "trace.jsonl",
+                "trace.csv",
+                "step,loss,objective,grad_norm,step_size,smoothness,estimate,seconds",
+            ),
             ("eval.jsonl", "eval.csv", "step,split,loss"),
         ] {
             let text = fs::read_to_string(run.join(file)).unwrap();

@@ -132,7 +132,8 @@ fn change_part<R: Real, F: Change<S, M, N>, const S: usize, const M: usize, cons
     }
 }
 
-/// Sums over vectors in one pass, the terms in f64: parts of a fixed size, each summed in a fixed order, then added in order.
+/// Sums over vectors in one pass, added in f64. Terms are computed in f64, or in the vectors' own numbers where the formula is
+/// [narrow](Measure::NARROW): parts of a fixed size, each summed in a fixed order, then added in order.
 pub fn measure<R: Real, F: Measure<S, N, K>, const S: usize, const N: usize, const K: usize>(
     cpu: &Cpu<R>,
     _: F,
@@ -194,9 +195,17 @@ fn add_terms<R: Real, F: Measure<S, N, K>, const S: usize, const N: usize, const
     sums: &mut [[f64; LANES]; K],
     lane: usize,
 ) {
-    let mut wide = [0.0; N];
-    wide.iter_mut().zip(&read).for_each(|(to, from)| *to = from.to_f64());
-    let terms = F::each(scalars, decay, wide);
+    let mut terms = [0.0; K];
+    if F::NARROW {
+        let mut own = [R::ZERO; S];
+        own.iter_mut().zip(&scalars).for_each(|(to, from)| *to = R::from_f64(*from));
+        let narrow = F::each(own, R::from_f64(decay), read);
+        terms.iter_mut().zip(&narrow).for_each(|(to, from)| *to = from.to_f64());
+    } else {
+        let mut wide = [0.0; N];
+        wide.iter_mut().zip(&read).for_each(|(to, from)| *to = from.to_f64());
+        terms = F::each(scalars, decay, wide);
+    }
     sums.iter_mut().zip(&terms).for_each(|(lanes, term)| lanes[lane] += term);
 }
 

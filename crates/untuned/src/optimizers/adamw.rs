@@ -70,6 +70,9 @@ impl Named for AdamW {
         reference: "Loshchilov & Hutter 2019; Kingma & Ba 2015",
     };
 
+    /// As in torch.
+    const WEIGHT_DECAY: f64 = 0.01;
+
     fn from_spec(spec: &Spec, _: &Setting) -> Result<AdamW, SpecError> {
         let (lr, eps) = (spec.number("lr"), spec.number("eps"));
         super::check_eps(spec, "eps")?;

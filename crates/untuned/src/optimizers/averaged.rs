@@ -92,6 +92,10 @@ impl<O: Optimizer> Optimizer for Averaged<O> {
         self.optimizer.clips()
     }
 
+    fn estimate(&self) -> Option<f64> {
+        self.optimizer.estimate()
+    }
+
     fn concern(&self) -> Option<String> {
         self.optimizer.concern()
     }

@@ -195,6 +195,11 @@ impl Optimizer for DAdaptSgd {
         false
     }
 
+    /// `d`.
+    fn estimate(&self) -> Option<f64> {
+        Some(self.estimate.value)
+    }
+
     fn concern(&self) -> Option<String> {
         self.estimate.concern(self.d0, &format!("d0={:.0e}", 100.0 * self.d0))
     }

@@ -66,6 +66,10 @@ pub trait Change<const S: usize, const M: usize, const R: usize> {
 
 /// A pass that sums `K` terms over all coordinates of `R` vectors, given `S` scalars.
 pub trait Measure<const S: usize, const R: usize, const K: usize> {
+    /// Whether a space may compute the terms with its vectors' own numbers, and only sum them in f64: for roots and quotients, which
+    /// in f64 can take longer than reading the vectors.
+    const NARROW: bool = false;
+
     /// The terms of a coordinate; `decay` as in [`Change::each`].
     fn each<N: Number>(scalars: [N; S], decay: N, read: [N; R]) -> [N; K];
 }
@@ -209,7 +213,7 @@ impl Program {
         self.results.iter().for_each(|&place| used[place] = true);
         for place in (0..used.len()).rev() {
             if used[place] {
-                operands(self.operations[place]).for_each(|operand| used[operand] = true);
+                self.operations[place].operands().for_each(|operand| used[operand] = true);
             }
         }
         used
@@ -247,19 +251,24 @@ impl Program {
     }
 }
 
-fn operands(operation: Operation) -> impl Iterator<Item = usize> {
-    let all = match operation {
-        Operation::Scalar(_) | Operation::Decay | Operation::Vector(_) | Operation::Constant(_) => [None; 4],
-        Operation::Negate(a) | Operation::Root(a) | Operation::Absolute(a) => [Some(a), None, None, None],
-        Operation::Add(a, b)
-        | Operation::Subtract(a, b)
-        | Operation::Multiply(a, b)
-        | Operation::Divide(a, b)
-        | Operation::Larger(a, b)
-        | Operation::Smaller(a, b) => [Some(a), Some(b), None, None],
-        Operation::Above(a, b, c, d) => [Some(a), Some(b), Some(c), Some(d)],
-    };
-    all.into_iter().flatten()
+impl Operation {
+    /// The places that it computes with.
+    pub fn operands(self) -> impl Iterator<Item = usize> {
+        let all = match self {
+            Operation::Scalar(_) | Operation::Decay | Operation::Vector(_) | Operation::Constant(_) => {
+                [None; 4]
+            }
+            Operation::Negate(a) | Operation::Root(a) | Operation::Absolute(a) => [Some(a), None, None, None],
+            Operation::Add(a, b)
+            | Operation::Subtract(a, b)
+            | Operation::Multiply(a, b)
+            | Operation::Divide(a, b)
+            | Operation::Larger(a, b)
+            | Operation::Smaller(a, b) => [Some(a), Some(b), None, None],
+            Operation::Above(a, b, c, d) => [Some(a), Some(b), Some(c), Some(d)],
+        };
+        all.into_iter().flatten()
+    }
 }
 
 #[cfg(test)]

@@ -510,6 +510,11 @@ impl Optimizer for Mechanic {
         false
     }
 
+    /// `S`.
+    fn estimate(&self) -> Option<f64> {
+        Some(self.scale.value)
+    }
+
     fn concern(&self) -> Option<String> {
         let nothing = self.bettors.iter().all(|bettor| bettor.reward <= 0.0);
         if self.scale.steps >= Estimate::PATIENCE && nothing {

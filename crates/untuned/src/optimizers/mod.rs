@@ -91,6 +91,11 @@ pub trait Optimizer {
         true
     }
 
+    /// The number that it finds out on the way, as its last step left it, where it has one: its documentation says which.
+    fn estimate(&self) -> Option<f64> {
+        None
+    }
+
     /// What a user should know of how it goes, in words: an estimate that is stuck, a rate that grows without end.
     fn concern(&self) -> Option<String> {
         None
@@ -187,6 +192,9 @@ impl Around {
 trait Named: Optimizer + Sized {
     const ENTRY: Entry;
 
+    /// The [weight decay](Around::weight_decay) that belongs to it on networks.
+    const WEIGHT_DECAY: f64 = 0.0;
+
     fn from_spec(spec: &Spec, setting: &Setting) -> Result<Self, SpecError>;
 }
 
@@ -235,6 +243,13 @@ macro_rules! optimizers {
         pub const OPTIMIZERS: &[&Entry] = &[$(&<$name as Named>::ENTRY,)*];
 
         impl AnyOptimizer {
+            fn weight_decay(name: &str) -> Option<f64> {
+                $(if name == $word {
+                    return Some(<$name as Named>::WEIGHT_DECAY);
+                })*
+                None
+            }
+
             fn from_spec(spec: &Spec, setting: &Setting) -> Option<Result<AnyOptimizer, SpecError>> {
                 $(if spec.name() == $word {
                     return Some($name::from_spec(spec, setting).map(AnyOptimizer::$name));
@@ -279,6 +294,9 @@ macro_rules! either {
             }
             fn clips(&self) -> bool {
                 match self { $($type::$name(one) => one.clips(),)* }
+            }
+            fn estimate(&self) -> Option<f64> {
+                match self { $($type::$name(one) => one.estimate(),)* }
             }
             fn concern(&self) -> Option<String> {
                 match self { $($type::$name(one) => one.concern(),)* }
@@ -364,6 +382,12 @@ impl OptimizerSpec {
     /// Whether it is an optimizer with vector state and not a scalar rule.
     pub fn is_optimizer(&self) -> bool {
         OPTIMIZERS.iter().any(|entry| entry.name == self.name())
+    }
+
+    /// The [weight decay](Around::weight_decay) that a network is to have where nothing else is asked for: 0.1 for `polyak-adam`, 0.01
+    /// for `adamw`, as in torch, and none for the others.
+    pub fn weight_decay(&self) -> f64 {
+        AnyOptimizer::weight_decay(self.name()).unwrap_or(0.0)
     }
 
     /// The name of the rule or optimizer.

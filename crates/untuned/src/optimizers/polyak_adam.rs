@@ -1,5 +1,6 @@
 use serde::{Deserialize, Serialize};
 
+use super::shared::Estimate;
 use super::{
     At, Change, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_square, check_sums, shared,
 };
@@ -19,7 +20,8 @@ use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 /// What is proved, for convex `f` with minimum `f*`, a fixed `D`, no momentum and no means, with `σ² = f* − l`: a step with the
 /// factor `a` brings `x` nearer to a minimum, `‖x⁺ − x*‖²_D ≤ ‖x − x*‖²_D − η·[(2 − a)(f − f*) − a·σ²]`, so that it makes progress
 /// as long as `f − f* > aσ²/(2 − a)`, which is `σ²/3` for `a = ½`. With the means, `a` becomes `a·κ` with
-/// `κ = mean(f − l)·Σg²/D / ((f − l)·mean(Σg²/D))`; `cap=yes` keeps `a·κ ≤ 1`. Momentum, a `D` that moves, batches and the decay to
+/// `κ = mean(f − l)·Σg²/D / ((f − l)·mean(Σg²/D))`; `cap=yes` keeps `a·κ ≤ 1`, and `a·κ`, the part of the batch's own Polyak step
+/// that was made, is the method's [estimate](Optimizer::estimate). Momentum, a `D` that moves, batches and the decay to
 /// 0 are measured only.
 ///
 /// With `radius`, a step is at most that part of the largest norm that the parameters have had: `η·‖m‖ ≤ radius·max‖x‖`, the decay
@@ -69,6 +71,12 @@ pub struct PolyakAdam {
     square: f64,
     /// `max‖x‖`, where there is a radius.
     norm: f64,
+    /// The steps made.
+    steps: u64,
+    /// The first loss.
+    first: f64,
+    /// What part of the batch's own Polyak step was made last, the decay aside; nothing where that is 0 or too small.
+    part: Option<f64>,
 }
 
 impl Named for PolyakAdam {
@@ -115,6 +123,8 @@ impl Named for PolyakAdam {
         reference: "this project; after Polyak 1987 and Kingma & Ba 2015",
     };
 
+    const WEIGHT_DECAY: f64 = 0.1;
+
     fn from_spec(spec: &Spec, setting: &Setting) -> Result<PolyakAdam, SpecError> {
         check_eps(spec, "eps")?;
         Ok(PolyakAdam {
@@ -131,6 +141,9 @@ impl Named for PolyakAdam {
             gap: 0.0,
             square: 0.0,
             norm: 0.0,
+            steps: 0,
+            first: 0.0,
+            part: None,
         })
     }
 }
@@ -146,9 +159,11 @@ fn geometry<N: Number>([old, new, root, eps]: [N; 4], v: N, g: N) -> (N, N) {
 struct Square;
 
 impl Measure<4, 2, 1> for Square {
+    const NARROW: bool = true;
+
     #[inline(always)]
     fn each<N: Number>(scalars: [N; 4], _: N, [v, g]: [N; 2]) -> [N; 1] {
-        [g * g / geometry(scalars, v, g).1]
+        [g * (g / geometry(scalars, v, g).1)]
     }
 }
 
@@ -162,11 +177,13 @@ fn direction<N: Number>([old, new]: [N; 2], m: N, g: N, d: N) -> N {
 struct SquareAndNorms;
 
 impl Measure<6, 4, 3> for SquareAndNorms {
+    const NARROW: bool = true;
+
     #[inline(always)]
     fn each<N: Number>([old, new, root, eps, old_m, new_m]: [N; 6], _: N, [v, g, m, x]: [N; 4]) -> [N; 3] {
         let d = geometry([old, new, root, eps], v, g).1;
         let m = direction([old_m, new_m], m, g, d);
-        [g * g / d, m * m, x * x]
+        [g * (g / d), m * m, x * x]
     }
 }
 
@@ -243,6 +260,8 @@ impl Optimizer for PolyakAdam {
                 size = size.min(radius * norm / moved.sqrt());
             }
         }
+        let own = polyak(gap.value, square);
+        let part = Some(size / own).filter(|part| part.is_finite());
         let left = self.horizon.map_or(1.0, |horizon| (horizon - seen.step) as f64 / horizon as f64);
         let step = Step::new(size * left * at.around.rate, seen)?.mark(gap);
         if step.size > S::LARGEST {
@@ -256,11 +275,32 @@ impl Optimizer for PolyakAdam {
         let decay = (step.size * at.around.weight_decay).min(1.0);
         at.space.change(Descend, scalars, decay, [at.x, m, v], [at.gradient]);
         self.beta2_power *= self.beta2;
-        (self.gap, self.square, self.norm) = (mean_gap, mean_square, norm);
+        if self.steps == 0 {
+            self.first = seen.loss;
+        }
+        self.steps += 1;
+        (self.gap, self.square, self.norm, self.part) = (mean_gap, mean_square, norm, part);
         Ok(step)
     }
 
     fn clips(&self) -> bool {
         false
+    }
+
+    /// What part of the batch's own Polyak step was made, the decay aside: `a·κ`, or less where a radius binds.
+    fn estimate(&self) -> Option<f64> {
+        self.part
+    }
+
+    fn concern(&self) -> Option<String> {
+        let PolyakAdam { steps, first, lower_bound, factor, .. } = self;
+        let mean = lower_bound + self.gap / (1.0 - self.average.powf(*steps as f64));
+        (*steps >= Estimate::PATIENCE && mean > *first).then(|| {
+            let less = 0.5 * factor;
+            format!(
+                "the mean loss is {mean:.4} after {steps} steps, and the first was {first:.4}: the steps may be too long, as where the loss \
+                 cannot come near lower_bound = {lower_bound}; try factor={less}, or radius=0.02 where nothing decays"
+            )
+        })
     }
 }

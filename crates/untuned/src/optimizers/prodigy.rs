@@ -274,6 +274,11 @@ impl Optimizer for Prodigy {
         false
     }
 
+    /// `d`.
+    fn estimate(&self) -> Option<f64> {
+        Some(self.estimate.value)
+    }
+
     fn concern(&self) -> Option<String> {
         self.estimate.concern(self.d0, &format!("d0={:.0e} or d_coef=2", 100.0 * self.d0))
     }

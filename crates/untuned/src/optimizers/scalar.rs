@@ -76,7 +76,7 @@ impl Change<1, 1, 2> for DescendFrom {
     }
 }
 
-impl<R: StepRule> Optimizer for Scalar<R> {
+impl<R: StepRule + Clone> Optimizer for Scalar<R> {
     fn keeps(&self) -> Vec<Keep> {
         let needs = self.rule.needs();
         let mut keeps = Vec::new();
@@ -117,8 +117,15 @@ impl<R: StepRule> Optimizer for Scalar<R> {
         let mut next_sum = |wanted: bool| wanted.then(|| sums.next().expect("as many sums as it measures"));
         let distance = next_sum(needs.distance).map(f64::sqrt);
         let seen = Observation { distance, grad_sum: next_sum(needs.grad_sum), ..*seen };
-        let next = self.rule.step(&seen).and_then(|next| needs.allow(next, &seen))?;
+        let mut rule = self.rule.clone();
+        let next = rule.step(&seen).and_then(|next| needs.allow(next, &seen))?;
         let size = next.size * at.around.rate;
+        // To a vector of 32-bit floats 1e40 is infinite, and infinity times a gradient of 0 is not a number.
+        if size.max(size * seen.grad_norm) > S::LARGEST {
+            let Observation { step, loss, grad_norm, .. } = seen;
+            return Err(Refusal::Overflow { step, loss, grad_norm, size });
+        }
+        self.rule = rule;
 
         let (start, kept) = at.kept.split_at_mut(usize::from(Self::keeps_start(needs)));
         let (best, origin) = kept.split_at_mut(if needs.best { 2 } else { 0 });

@@ -13,8 +13,8 @@ use crate::train::error::TrainError;
 pub(super) const TRACE_CSV: &str = "trace.csv";
 const EVAL_CSV: &str = "eval.csv";
 
-const TRACE_COLUMNS: [&str; 7] =
-    ["step", "loss", "objective", "grad_norm", "step_size", "smoothness", "seconds"];
+const TRACE_COLUMNS: [&str; 8] =
+    ["step", "loss", "objective", "grad_norm", "step_size", "smoothness", "estimate", "seconds"];
 const EVAL_COLUMNS: [&str; 3] = ["step", "split", "loss"];
 
 pub(super) struct Csv {
@@ -33,8 +33,8 @@ impl Csv {
 
 impl Sink for Csv {
     fn step(&mut self, row: &TraceRow) -> Result<(), TrainError> {
-        let TraceRow { step, loss, objective, grad_norm, step_size, smoothness, seconds } = row;
-        self.trace.push((step, loss, objective, grad_norm, step_size, smoothness, seconds))
+        let TraceRow { step, loss, objective, grad_norm, step_size, smoothness, estimate, seconds } = row;
+        self.trace.push((step, loss, objective, grad_norm, step_size, smoothness, estimate, seconds))
     }
 
     fn evaluation(&mut self, row: &EvalRow) -> Result<(), TrainError> {

@@ -77,6 +77,7 @@ impl Sink for TensorBoard {
                 ("train/grad_norm", row.grad_norm),
                 ("train/step_size", row.step_size),
                 ("train/smoothness", row.smoothness),
+                ("train/estimate", row.estimate),
             ],
         )
     }
