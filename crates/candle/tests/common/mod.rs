@@ -1,0 +1,162 @@
+//! A small problem, and every method on it: with plain f64 vectors, and with Candle's variables.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use candle_core::backprop::GradStore;
+use candle_core::{DType, Device, Tensor, Var};
+use untuned::optimizers::{Around, At, Keep, Method, Optimizer as _, Plain, catalog};
+use untuned::spec::{Fallback, Kind};
+use untuned::{Observation, Refusal, Step, vector};
+use untuned_candle::{Config, Error, Report, Untuned};
+
+pub const START: [f64; 7] = [1.0, -2.0, 0.5, 3.0, -1.5, 0.25, -0.75];
+
+/// The coordinates that are a matrix, and the others are a vector.
+pub const MATRIX: usize = 4;
+
+/// `Σ (i/2)·x_i²`, pushed about from step to step, and 9.
+pub fn problem(x: &[f64], t: u64) -> (f64, Vec<f64>) {
+    let push = |i: u64| 0.5 * (((t * i) % 5) as f64 - 2.0);
+    let loss = x.iter().zip(1..).map(|(x, i)| 0.5 * i as f64 * x * x + push(i) * x).sum::<f64>() + 9.0;
+    (loss, x.iter().zip(1..).map(|(x, i)| i as f64 * x + push(i)).collect())
+}
+
+/// Every method of the library with its defaults, and each of the optimizers once with each word of each of its options.
+pub fn specs() -> Vec<String> {
+    let mut specs = vec!["polyak-adam:radius=0.02".to_string(), "prodigy:beta1=0,d0=0.01".to_string()];
+    for entry in catalog() {
+        let needed = match entry.name {
+            "gd" => ":lr=0.1",
+            "clipped-gd" => ":lr=0.1,threshold=1",
+            "polyak" => ":f_star=0",
+            _ => "",
+        };
+        specs.push(format!("{}{needed}", entry.name));
+        for parameter in entry.parameters {
+            let Kind::Word(words) = parameter.kind else { continue };
+            for word in words.iter().filter(|word| parameter.default != Fallback::Word(word)) {
+                let spec = format!("{}:{}={word}", entry.name, parameter.name);
+                if needed.is_empty() && Config::new(&spec, 100).is_ok_and(|config| builds(&config)) {
+                    specs.push(spec);
+                }
+            }
+        }
+    }
+    assert!(specs.len() > 40, "{specs:?}");
+    specs
+}
+
+fn builds(config: &Config) -> bool {
+    config.method.build(&config.setting).is_ok()
+}
+
+/// A run with plain vectors.
+pub struct Reference {
+    pub method: Method,
+    pub around: Around,
+    pub space: Plain,
+    pub x: Vec<f64>,
+    pub kept: Vec<Vec<f64>>,
+    pub start: Vec<f64>,
+}
+
+impl Reference {
+    pub fn new(config: &Config, start: &[f64], matrix: usize) -> Reference {
+        let method = config.method.build(&config.setting).unwrap();
+        let method = match config.average {
+            Some(average) => method.averaged(average),
+            None => method,
+        };
+        let decayed = if method.is_scalar() { 0..start.len() } else { 0..matrix };
+        let space = Plain { dimension: start.len(), decayed: std::iter::once(decayed).collect() };
+        let x = start.to_vec();
+        let kept = Keep::all(&space, &method.keeps(), &x).unwrap();
+        let around = Around { rate: 1.0, clip: config.clip, weight_decay: config.weight_decay };
+        Reference { method, around, space, x, kept, start: start.to_vec() }
+    }
+
+    pub fn step(&mut self, t: u64, loss: f64, gradient: &Vec<f64>) -> Result<Step, Refusal> {
+        let Reference { method, around, space, x, kept, start } = self;
+        let seen = Observation {
+            x0_norm: vector::norm(start),
+            dimension: start.len() as u64,
+            ..Observation::new(t, loss, vector::norm(gradient))
+        };
+        let mut sums = vec![0.0; method.measures()];
+        method.measure(&At { space, around, x, gradient, kept }, &mut sums, 0);
+        method.step(&seen, &sums, At { space, around, x, gradient, kept })
+    }
+
+    pub fn evaluated(&self) -> Vec<f64> {
+        let mut to = self.x.clone();
+        self.method.evaluated(&self.space, &self.x, &self.kept, &mut to);
+        to
+    }
+}
+
+/// The same run with two of Candle's variables: a matrix of one column, and a vector.
+pub struct Run {
+    pub optimizer: Untuned,
+    pub vars: [Var; 2],
+}
+
+impl Run {
+    pub fn new(config: Config, start: &[f64], matrix: usize, dtype: DType) -> Run {
+        let vars = [(&start[..matrix], vec![matrix, 1]), (&start[matrix..], vec![start.len() - matrix])].map(
+            |(numbers, shape)| {
+                let tensor = Tensor::from_slice(numbers, shape, &Device::Cpu).unwrap();
+                Var::from_tensor(&tensor.to_dtype(dtype).unwrap()).unwrap()
+            },
+        );
+        let names = ["layer.weight", "layer.bias"].map(String::from);
+        // A name that comes first in the alphabet is given last: the order is that of the names.
+        let optimizer = Untuned::named(names.into_iter().zip(vars.clone()), config).unwrap();
+        Run { optimizer, vars }
+    }
+
+    pub fn x(&self) -> Vec<f64> {
+        self.vars.iter().flat_map(numbers).collect()
+    }
+
+    pub fn gradients(&self, gradient: &[f64]) -> GradStore {
+        let mut store = GradStore::default();
+        let mut rest = gradient;
+        for var in &self.vars {
+            let (part, after) = rest.split_at(var.elem_count());
+            let tensor = Tensor::from_slice(part, var.shape(), &Device::Cpu).unwrap();
+            store.insert(var, tensor.to_dtype(var.dtype()).unwrap());
+            rest = after;
+        }
+        store
+    }
+
+    pub fn step(&mut self, loss: f64, gradient: &[f64]) -> Result<Report, Error> {
+        let loss = Tensor::new(loss, &Device::Cpu).unwrap();
+        self.optimizer.step_with_loss(&self.gradients(gradient), &loss)
+    }
+
+    pub fn step_on_problem(&mut self, t: u64) -> Result<Report, Error> {
+        let (loss, gradient) = problem(&self.x(), t);
+        self.step(loss, &gradient)
+    }
+
+    pub fn evaluated(&mut self) -> Vec<f64> {
+        let vars = self.vars.clone();
+        self.optimizer.evaluate(|| vars.iter().flat_map(numbers).collect()).unwrap()
+    }
+}
+
+pub fn numbers(var: &Var) -> Vec<f64> {
+    var.to_dtype(DType::F64).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+}
+
+/// The largest difference, relative to the largest number.
+pub fn difference(got: &[f64], want: &[f64]) -> f64 {
+    assert_eq!(got.len(), want.len());
+    let scale = want.iter().fold(1e-300, |scale: f64, want| scale.max(want.abs()));
+    let worst = |worst: f64, (got, want): (&f64, &f64)| match (got - want).abs() / scale {
+        error if error.is_nan() => f64::INFINITY,
+        error => worst.max(error),
+    };
+    got.iter().zip(want).fold(0.0, worst)
+}
