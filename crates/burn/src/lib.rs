@@ -29,7 +29,6 @@
 
 mod accumulated;
 mod error;
-mod host;
 mod interpreter;
 mod module;
 mod rate;

@@ -4,14 +4,30 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use burn::module::ParamId;
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Element, Tensor, TensorData};
 use untuned::optimizers::formula::Program;
+use untuned::optimizers::slices::{self, Sums as Lanes};
 use untuned::optimizers::{Change, Measure, Number, Space};
 
 use crate::StepError;
-use crate::host::{self, Real};
 use crate::interpreter::{Plan, Value};
 use crate::reads::Reads;
+
+/// `g²`.
+struct Square;
+
+impl Measure<0, 1, 1> for Square {
+    #[inline(always)]
+    fn each<N: Number>(_: [N; 0], _: N, [g]: [N; 1]) -> [N; 1] {
+        [g * g]
+    }
+}
+
+/// `Σ g²`.
+fn square_norm<T: Number + Into<f64>>(vector: &[T]) -> f64 {
+    let [sum] = slices::measure::<T, Square, 0, 1, 1>([], 0.0, [vector], Lanes::ZERO).total();
+    sum
+}
 
 /// A trainable parameter of a module.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,9 +168,9 @@ impl Parameters {
         for (part, slot) in vector.0.iter().zip(&self.slots) {
             match part {
                 Part::Host(data) if slot.dtype == DType::F64 => {
-                    sums.known[at] += host::square_norm(slice::<f64>(data));
+                    sums.known[at] += square_norm(slice::<f64>(data));
                 }
-                Part::Host(data) => sums.known[at] += host::square_norm(slice::<f32>(data)),
+                Part::Host(data) => sums.known[at] += square_norm(slice::<f32>(data)),
                 Part::Device(tensor) => {
                     let wide = cast(tensor.clone(), widest(slot));
                     sums.pending.push((at, (wide.clone() * wide).sum()));
@@ -183,18 +199,18 @@ fn cast(tensor: Tensor<1>, dtype: DType) -> Tensor<1> {
     if tensor.dtype() == dtype { tensor } else { tensor.cast(dtype) }
 }
 
-fn slice<T: Real>(data: &TensorData) -> &[T] {
+fn slice<T: Element>(data: &TensorData) -> &[T] {
     data.as_slice().expect("numbers in memory are of the type that they are computed in")
 }
 
-fn slices<T: Real, const N: usize>(parts: [&Part; N]) -> [&[T]; N] {
+fn all<T: Element, const N: usize>(parts: [&Part; N]) -> [&[T]; N] {
     parts.map(|part| match part {
         Part::Host(data) => slice(data),
         Part::Device(_) => unreachable!("all vectors of a parameter are in the same place"),
     })
 }
 
-fn slices_mut<T: Real, const N: usize>(parts: [&mut Part; N]) -> [&mut [T]; N] {
+fn all_mut<T: Element, const N: usize>(parts: [&mut Part; N]) -> [&mut [T]; N] {
     parts.map(|part| match part {
         Part::Host(data) => {
             data.as_mut_slice().expect("numbers in memory are of the type that they are computed in")
@@ -266,9 +282,9 @@ impl Space for Parameters {
             let decay = self.decay(at, decay);
             if self.host[at] {
                 if slot.dtype == DType::F64 {
-                    host::change::<f64, F, S, M, R>(scalars, decay, slices_mut(new), slices(given));
+                    slices::change::<f64, F, S, M, R>(scalars, decay, all_mut(new), all(given));
                 } else {
-                    host::change::<f32, F, S, M, R>(scalars, decay, slices_mut(new), slices(given));
+                    slices::change::<f32, F, S, M, R>(scalars, decay, all_mut(new), all(given));
                 }
                 continue;
             }
@@ -308,9 +324,9 @@ impl Space for Parameters {
             let decay = self.decay(at, decay);
             if self.host[at] {
                 let terms = if slot.dtype == DType::F64 {
-                    host::measure::<f64, F, S, R, K>(scalars, decay, slices(given))
+                    slices::measure::<f64, F, S, R, K>(scalars, decay, all(given), Lanes::ZERO).total()
                 } else {
-                    host::measure::<f32, F, S, R, K>(scalars, decay, slices(given))
+                    slices::measure::<f32, F, S, R, K>(scalars, decay, all(given), Lanes::ZERO).total()
                 };
                 sums.known[first..].iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
                 continue;

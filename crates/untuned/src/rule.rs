@@ -253,8 +253,8 @@ pub enum Refusal {
         /// The field of the observation.
         what: &'static str,
     },
-    /// The formula's value cannot be held by a 64-bit float.
-    #[error("step {step}: the step size is {size} (loss {loss:e}, gradient norm {grad_norm:e})")]
+    /// The formula's value, or the length of its step, cannot be held by the floats of the parameters.
+    #[error("step {step}: the step size is {size:e} (loss {loss:e}, gradient norm {grad_norm:e})")]
     Overflow {
         /// `t`.
         step: u64,

@@ -44,7 +44,7 @@ fn the_first_evaluation_is_remembered() {
 #[test]
 fn a_loss_that_is_not_finite_ends_it_too() {
     let bench = Bench::new();
-    let set = ["rule=gd:lr=1e300", "give_up_after=0.1", "checkpoint_every=1"];
+    let set = ["rule=adamw:lr=1e300", "give_up_after=0.1", "checkpoint_every=1"];
     let (ended, _) = bench.train(&bench.open(GPT, "wild", &set, false), 2, None);
     assert_eq!(ended.outcome, Outcome::GivenUp { step: 4 });
     assert!(ended.summary.is_some_and(|summary| summary.diverged && summary.final_validation_loss.is_none()));

@@ -13,6 +13,7 @@ use untuned::optimizers::Number;
 /// On a variable that is an `f32` by name, `x.exp()` is the standard library's; `Real::exp(x)` is this one.
 pub trait Real:
     Number
+    + Into<f64>
     + Send
     + Sync
     + PartialEq

@@ -1,13 +1,12 @@
 //! Passes over whole buffers: formulas, copies.
 
-use super::lanes::{LANES, fold};
 use super::math::{Real, dispatch};
 use super::{Cpu, lock, reserve};
 use crate::arena::View;
 use crate::device::{Dropout, Write};
 use rayon::prelude::*;
 use std::ops::Range;
-use untuned::optimizers::{Change, Measure};
+use untuned::optimizers::{Change, Measure, slices};
 
 /// Numbers in one part of a pass: fixed, so that the order of a sum's additions does not depend on the number of threads.
 const PART: usize = 1 << 16;
@@ -59,77 +58,17 @@ pub fn change<R: Real, F: Change<S, M, N>, const S: usize, const M: usize, const
     let len = change[0].len();
     let mut lens = change.iter().map(|vector| vector.len()).chain(read.map(<[R]>::len));
     assert!(lens.all(|other| other == len), "vectors of one length");
-    let scalars = scalars.map(R::from_f64);
     let one = |start: usize, mut change: [&mut [R]; M]| {
         by_decay(start..start + change[0].len(), decay, decayed, |range, decay| {
             let change = change.each_mut().map(|vector| &mut vector[range.start - start..range.end - start]);
             let read = read.map(|vector| &vector[range.clone()]);
             dispatch(
                 #[inline(always)]
-                move || change_part::<R, F, S, M, N>(scalars, R::from_f64(decay), change, read),
+                move || slices::change::<R, F, S, M, N>(scalars, decay, change, read),
             );
         });
     };
     cpu.pool.install(|| in_parts(0, change, &one));
-}
-
-/// Number `at` of vectors. A loop, because the standard library's `map` of arrays becomes a call when they are long.
-#[inline(always)]
-fn numbers<V: AsRef<[T]>, T: Copy, const N: usize>(vectors: &[V; N], at: usize, nothing: T) -> [T; N] {
-    let mut numbers = [nothing; N];
-    numbers.iter_mut().zip(vectors).for_each(|(to, vector)| *to = vector.as_ref()[at]);
-    numbers
-}
-
-/// Puts number `at` of vectors.
-#[inline(always)]
-fn put<V: AsMut<[T]>, T: Copy, const N: usize>(vectors: &mut [V; N], at: usize, numbers: [T; N]) {
-    vectors.iter_mut().zip(&numbers).for_each(|(vector, &number)| vector.as_mut()[at] = number);
-}
-
-/// The pairs of vectors, at least one of them changed, that the compiler proves apart at run time before a loop of vector code.
-const PROVED_APART: usize = 8;
-
-/// The same over numbers that all decay alike. Where vectors are many, lanes are copied out and back, so that none needs to be
-/// proved apart from the others before the loop becomes vector code.
-#[inline(always)]
-fn change_part<R: Real, F: Change<S, M, N>, const S: usize, const M: usize, const N: usize>(
-    scalars: [R; S],
-    decay: R,
-    change: [&mut [R]; M],
-    read: [&[R]; N],
-) {
-    // Few vectors are proved apart from each other before the loop, which then is the fastest.
-    if M * (M - 1) / 2 + M * N <= PROVED_APART {
-        let len = change[0].len();
-        let (mut change, read) = (change.map(|vector| &mut vector[..len]), read.map(|vector| &vector[..len]));
-        for at in 0..len {
-            let old = numbers(&change, at, R::ZERO);
-            put(&mut change, at, F::each(scalars, decay, old, numbers(&read, at, R::ZERO)));
-        }
-        return;
-    }
-    let whole = change[0].len() / LANES * LANES;
-    let mut rests: [&mut [R]; M] = change;
-    let mut chunks: [&mut [[R; LANES]]; M] = std::array::from_fn(|_| Default::default());
-    for (rest, chunks) in rests.iter_mut().zip(&mut chunks) {
-        (*chunks, *rest) = std::mem::take(rest).as_chunks_mut();
-    }
-    let given = read.map(|vector| vector.as_chunks::<LANES>().0);
-    for at in 0..whole / LANES {
-        let mut lanes = numbers(&chunks, at, [R::ZERO; LANES]);
-        let given = numbers(&given, at, [R::ZERO; LANES]);
-        for lane in 0..LANES {
-            let old = numbers(&lanes, lane, R::ZERO);
-            put(&mut lanes, lane, F::each(scalars, decay, old, numbers(&given, lane, R::ZERO)));
-        }
-        put(&mut chunks, at, lanes);
-    }
-    let given = read.map(|vector| &vector[whole..]);
-    for at in 0..rests[0].len() {
-        let old = numbers(&rests, at, R::ZERO);
-        put(&mut rests, at, F::each(scalars, decay, old, numbers(&given, at, R::ZERO)));
-    }
 }
 
 /// Sums over vectors in one pass, added in f64. Terms are computed in f64, or in the vectors' own numbers where the formula is
@@ -148,65 +87,19 @@ pub fn measure<R: Real, F: Measure<S, N, K>, const S: usize, const N: usize, con
     let mut partial = lock(&cpu.partial);
     let (partial, _) = reserve(&mut partial, K * len.div_ceil(PART)).as_chunks_mut::<K>();
     let one = |(index, to): (usize, &mut [f64; K])| {
-        let mut sums = [[0.0; LANES]; K];
+        let mut sums = slices::Sums::ZERO;
         by_decay(index * PART..len.min((index + 1) * PART), decay, decayed, |range, decay| {
             let read = read.map(|vector| &vector[range.clone()]);
             let before = sums;
             sums = dispatch(
                 #[inline(always)]
-                move || measure_part::<R, F, S, N, K>(scalars, decay, read, before),
+                move || slices::measure::<R, F, S, N, K>(scalars, decay, read, before),
             );
         });
-        *to = sums.map(|lanes| fold(lanes, |a, b| a + b));
+        *to = sums.total();
     };
     cpu.pool.install(|| partial.par_iter_mut().enumerate().for_each(one));
     std::array::from_fn(|sum| partial.iter().map(|sums| sums[sum]).sum())
-}
-
-/// Adds the terms of numbers that all decay alike.
-#[inline(always)]
-fn measure_part<R: Real, F: Measure<S, N, K>, const S: usize, const N: usize, const K: usize>(
-    scalars: [f64; S],
-    decay: f64,
-    read: [&[R]; N],
-    mut sums: [[f64; LANES]; K],
-) -> [[f64; LANES]; K] {
-    let whole = read[0].len() / LANES * LANES;
-    let chunks = read.map(|vector| vector.as_chunks::<LANES>().0);
-    for at in 0..whole / LANES {
-        let given = numbers(&chunks, at, [R::ZERO; LANES]);
-        for lane in 0..LANES {
-            add_terms::<R, F, S, N, K>(scalars, decay, numbers(&given, lane, R::ZERO), &mut sums, lane);
-        }
-    }
-    let rests = read.map(|vector| &vector[whole..]);
-    for at in 0..rests[0].len() {
-        add_terms::<R, F, S, N, K>(scalars, decay, numbers(&rests, at, R::ZERO), &mut sums, at);
-    }
-    sums
-}
-
-/// Adds the terms of one coordinate to a lane.
-#[inline(always)]
-fn add_terms<R: Real, F: Measure<S, N, K>, const S: usize, const N: usize, const K: usize>(
-    scalars: [f64; S],
-    decay: f64,
-    read: [R; N],
-    sums: &mut [[f64; LANES]; K],
-    lane: usize,
-) {
-    let mut terms = [0.0; K];
-    if F::NARROW {
-        let mut own = [R::ZERO; S];
-        own.iter_mut().zip(&scalars).for_each(|(to, from)| *to = R::from_f64(*from));
-        let narrow = F::each(own, R::from_f64(decay), read);
-        terms.iter_mut().zip(&narrow).for_each(|(to, from)| *to = from.to_f64());
-    } else {
-        let mut wide = [0.0; N];
-        wide.iter_mut().zip(&read).for_each(|(to, from)| *to = from.to_f64());
-        terms = F::each(scalars, decay, wide);
-    }
-    sums.iter_mut().zip(&terms).for_each(|(lanes, term)| lanes[lane] += term);
 }
 
 pub fn copy<R: Real>(cpu: &Cpu<R>, from: &[R], to: &mut [R]) {

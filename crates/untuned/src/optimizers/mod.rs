@@ -36,6 +36,7 @@ mod schedule_free_adamw;
 mod schedule_free_sgd;
 mod sgd_momentum;
 mod shared;
+pub mod slices;
 mod space;
 
 pub use averaged::Averaged;
