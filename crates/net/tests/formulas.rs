@@ -6,7 +6,7 @@ mod methods;
 
 use methods::{Again, Everything, Watch};
 use untuned::Observation;
-use untuned::optimizers::{AdamW, Around, At, Change, Keep, Measure, Optimizer, Plain, Space};
+use untuned::optimizers::{AdamW, Around, At, Change, Keep, Measure, Method, Optimizer, Plain, Space};
 use untuned_net::arena::{Initial, Layout};
 use untuned_net::cpu::Cpu;
 use untuned_net::cpu::math::Real;
@@ -256,4 +256,81 @@ fn every_method_is_the_plain_one_in_f64() {
 #[test]
 fn every_method_is_the_plain_one_in_f32() {
     methods_are_the_plain_ones::<f32>();
+}
+
+/// A method on the processor in f32, with its vectors.
+#[derive(Clone)]
+struct Walker {
+    method: Method,
+    x: Vec<f32>,
+    kept: Vec<Vec<f32>>,
+}
+
+impl Walker {
+    fn step(
+        &mut self,
+        space: &ArenaSpace<'_, Cpu<f32>>,
+        t: u64,
+        loss: f64,
+        gradient: &[f32],
+        rate: f64,
+    ) -> bool {
+        let norm = gradient.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>().sqrt();
+        let around = Around { rate, ..Around::default() };
+        let (mut sums, gradient) = (vec![0.0; self.method.measures()], gradient.to_vec());
+        let at = At { space, around: &around, x: &mut self.x, gradient: &gradient, kept: &mut self.kept };
+        self.method.measure(&at, &mut sums, 0);
+        self.method.step(&Observation::new(t, loss, norm), &sums, at).is_ok()
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = f32> {
+        self.x.iter().chain(self.kept.iter().flatten()).copied()
+    }
+}
+
+/// A size beyond what 32-bit floats hold would be infinite in them, and NaN where the gradient is 0.
+#[test]
+fn an_accepted_step_writes_numbers_and_a_refused_one_nothing() {
+    let layout = small_layout();
+    let cpu = Cpu::<f32>::new(Some(1)).unwrap();
+    let space = ArenaSpace::new(&cpu, &layout);
+    let gradient = |step: u32, size: f32| -> Vec<f32> {
+        let mut values = gradient(&layout, step);
+        values.iter_mut().for_each(|g| *g *= size);
+        values.iter_mut().step_by(3).for_each(|g| *g = 0.0);
+        values
+    };
+    for spec in methods::specs() {
+        let (method, x) = (methods::build(&spec).unwrap(), layout.initial(1));
+        let kept = Keep::all(&space, &method.keeps(), &x).unwrap();
+        let mut begun = Walker { method, x, kept };
+        let mut refused = 0;
+        for before in 0..4 {
+            for rate in [1e-300, 1e-40, 1e-20, 1.0, 1e10, 1e60, 1e300] {
+                for size in [1e-30, 1e-15, 1.0, 1e10, 1e14] {
+                    for loss in [1e-300, 1e-30, 1.0, 1e30] {
+                        let mut walker = begun.clone();
+                        let t = u64::from(before);
+                        if walker.step(&space, t, loss, &gradient(before, size), rate) {
+                            let finite = walker.numbers().all(f32::is_finite);
+                            assert!(
+                                finite,
+                                "{spec}: rate {rate:e}, gradient {size:e}, loss {loss:e} at {before}"
+                            );
+                        } else {
+                            refused += 1;
+                            let same =
+                                walker.numbers().map(f32::to_bits).eq(begun.numbers().map(f32::to_bits));
+                            assert!(
+                                same && walker.method == begun.method,
+                                "{spec}: {rate:e}, {size:e}, {loss:e}"
+                            );
+                        }
+                    }
+                }
+            }
+            begun.step(&space, u64::from(before), 3.0, &gradient(before, 1.0), 1.0);
+        }
+        assert!(refused > 0, "{spec}: a rate of 1e300 was never refused");
+    }
 }

@@ -2,7 +2,7 @@
 
 use untuned_lab::train::Outcome;
 
-use crate::{Bench, GPT, rows};
+use crate::{Bench, GPT, LSTM, rows};
 
 /// Steps that change no weight: no evaluation, of those at 0, 4, 8 and 9, is below the first.
 const STILL: &str = "rule=gd:lr=1e-30";
@@ -44,13 +44,17 @@ fn the_first_evaluation_is_remembered() {
 #[test]
 fn a_loss_that_is_not_finite_ends_it_too() {
     let bench = Bench::new();
-    let set = ["rule=adamw:lr=1e300", "give_up_after=0.1", "checkpoint_every=1"];
-    let (ended, _) = bench.train(&bench.open(GPT, "wild", &set, false), 2, None);
+    let set = ["rule=adamw:lr=1e30", "give_up_after=0.1", "checkpoint_every=1"];
+    let (ended, _) = bench.train(&bench.open(LSTM, "wild", &set, false), 2, None);
     assert_eq!(ended.outcome, Outcome::GivenUp { step: 4 });
     assert!(ended.summary.is_some_and(|summary| summary.diverged && summary.final_validation_loss.is_none()));
     let kept: Vec<_> = std::fs::read_dir(bench.path("wild/checkpoint")).unwrap().flatten().collect();
+    // Even with such weights the second batch has a loss, but no later one has.
+    let finite: Vec<bool> =
+        rows(&bench.path("wild/trace.jsonl")).iter().map(|row| row["loss"].is_number()).collect();
+    assert_eq!(finite, [true, true, false, false]);
     assert!(
-        kept.len() == 1 && kept[0].path().ends_with("step-000000000"),
+        kept.len() == 1 && kept[0].path().ends_with("step-000000001"),
         "the last one that is good: {kept:?}"
     );
 }

@@ -98,7 +98,7 @@ fn measuring_changes_nothing_and_resumes_to_the_same_bits() {
 fn it_is_left_out_where_there_is_none() {
     let bench = Bench::new();
     // The first step is so small that the weights stay; that of the other run makes them infinite, and the next are refused.
-    for (run, rule) in [("still", "rule=gd:lr=1e-30"), ("wild", "rule=adamw:lr=1e300")] {
+    for (run, rule) in [("still", "rule=gd:lr=1e-30"), ("wild", "rule=adamw:lr=3e37")] {
         bench.train(&bench.open(GPT, run, &[rule, "steps=2", "smoothness_every=1"], false), 2, None);
         let trace = rows(&bench.path(run).join("trace.jsonl"));
         assert!(trace.len() == 2 && trace.iter().all(|row| row.get("smoothness").is_none()), "{trace:?}");

@@ -152,7 +152,7 @@ fn specs_of(entry: &Entry) -> Vec<String> {
 }
 
 /// A method; of AdamW also the average, whose pass belongs to no method of the table.
-fn build(spec: &str) -> Option<Method> {
+pub fn build(spec: &str) -> Option<Method> {
     let parsed: OptimizerSpec = spec.parse().ok()?;
     let method = parsed.build(&Setting { f_star: Some(0.0), ..Setting::new(10) }).ok()?;
     Some(if spec == "adamw" { method.averaged(Average::Exponential(0.9)) } else { method })

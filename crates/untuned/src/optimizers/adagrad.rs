@@ -130,6 +130,7 @@ impl Optimizer for Adagrad {
             return Err(Refusal::TooLarge { step: seen.step, grad_norm: seen.grad_norm });
         }
         let step = Step::new(self.lr * at.around.rate / (1.0 + self.steps as f64 * self.lr_decay), seen)?;
+        super::check_held::<S>(seen, &[step.size])?;
         let [sum] = at.kept else { panic!("Adagrad keeps one vector, not {}", at.kept.len()) };
         let (inside, outside) = if self.eps_inside { (self.eps, 0.0) } else { (0.0, self.eps) };
         let scalars = [scale, step.size, self.initial_accumulator + inside, outside];

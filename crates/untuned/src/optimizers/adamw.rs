@@ -111,11 +111,11 @@ impl Optimizer for AdamW {
         super::check_square::<S>(seen, scale)?;
         let step = Step::new(self.lr * at.around.rate, seen)?;
         let rate = step.size;
+        let (beta1_power, beta2_power) = (self.beta1_power * self.beta1, self.beta2_power * self.beta2);
+        let (size, root) = (rate / (1.0 - beta1_power), (1.0 - beta2_power).sqrt().recip());
+        super::check_held::<S>(seen, &[size])?;
+        (self.beta1_power, self.beta2_power) = (beta1_power, beta2_power);
         let [m, v] = at.kept else { panic!("AdamW keeps two vectors, not {}", at.kept.len()) };
-        self.beta1_power *= self.beta1;
-        self.beta2_power *= self.beta2;
-        let size = rate / (1.0 - self.beta1_power);
-        let root = (1.0 - self.beta2_power).sqrt().recip();
         let scalars =
             [scale, self.beta1, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, size, root, self.eps];
         at.space.change(Adam, scalars, rate * at.around.weight_decay, [at.x, m, v], [at.gradient]);

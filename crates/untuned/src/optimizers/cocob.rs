@@ -103,6 +103,7 @@ impl Optimizer for Cocob {
         let scale = at.around.gradient_scale(seen.grad_norm);
         let step = Step::new(at.around.rate, seen)?;
         super::check_square::<S>(seen, scale)?;
+        super::check_held::<S>(seen, &[step.size, step.size * scale * seen.grad_norm])?;
         let [start, theta, sum, largest, reward] = at.kept else {
             panic!("COCOB keeps five vectors, not {}", at.kept.len())
         };

@@ -1,6 +1,7 @@
 use super::shared::{self, Adapt, BiasCorrection, Estimate};
 use super::{
-    Around, At, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_square, check_sums,
+    Around, At, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_held, check_square,
+    check_sums,
 };
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
@@ -185,6 +186,7 @@ impl Optimizer for DAdaptAdam {
         let step = Step::new(rate, seen)?;
         let &[product, norm] = sums else { panic!("D-Adaptation measures two sums, not {}", sums.len()) };
         check_sums(seen, &["⟨g, s/√v⟩", "‖s‖₁"], sums)?;
+        check_held::<S>(seen, &[rate, rate * seen.grad_norm])?;
         if rate == 0.0 {
             return Ok(step);
         }

@@ -1,5 +1,7 @@
 use super::shared::{self, Estimate};
-use super::{Around, At, Change, Keep, Measure, Named, Number, Optimizer, Space, check_square, check_sums};
+use super::{
+    Around, At, Change, Keep, Measure, Named, Number, Optimizer, Space, check_held, check_square, check_sums,
+};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -167,6 +169,7 @@ impl Optimizer for DAdaptSgd {
         let step = Step::new(rate, seen)?;
         let &[product, square] = sums else { panic!("D-Adaptation measures two sums, not {}", sums.len()) };
         check_sums(seen, &["⟨g, s⟩", "‖s‖²"], sums)?;
+        check_held::<S>(seen, &[rate, rate * seen.grad_norm])?;
         if rate == 0.0 {
             return Ok(step);
         }

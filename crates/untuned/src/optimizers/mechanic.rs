@@ -1,6 +1,7 @@
 use super::shared::{self, BiasCorrection, Estimate};
 use super::{
-    At, Change, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_square, check_sums,
+    At, Change, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_held, check_square,
+    check_sums,
 };
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
@@ -455,6 +456,11 @@ impl Optimizer for Mechanic {
             self.bettors.iter().map(|bettor| bettor.next(h, self.optax, part, self.eps)).collect();
         let scale = bettors.iter().map(|bettor| bettor.scale).sum::<f64>();
         let step = Step::new(Step::new(scale, seen)?.size * rate, seen)?;
+        let longest = match self.base {
+            MechanicBase::AdamW { beta1, beta2, .. } => rate / self.correction.next(beta1, beta2).mean(),
+            MechanicBase::SgdMomentum { .. } => rate * seen.grad_norm,
+        };
+        check_held::<S>(seen, &[rate, longest, scale, scale * longest])?;
 
         let inverse = self.inverse();
         self.bettors = bettors;

@@ -218,6 +218,17 @@ fn check_square<S: Space>(seen: &Observation, scale: f64) -> Result<(), Refusal>
     Ok(())
 }
 
+/// Refuses numbers that a vector's floats cannot hold: to those of 32 bits 1e40 is infinite, and infinity times 0 is not a number.
+fn check_held<S: Space>(seen: &Observation, numbers: &[f64]) -> Result<(), Refusal> {
+    match numbers.iter().find(|number| number.is_nan() || number.abs() > S::LARGEST) {
+        Some(&size) => {
+            let &Observation { step, loss, grad_norm, .. } = seen;
+            Err(Refusal::Overflow { step, loss, grad_norm, size })
+        }
+        None => Ok(()),
+    }
+}
+
 /// Refuses sums that are not finite: a gradient or a parameter is not, or is too large.
 fn check_sums(seen: &Observation, names: &[&'static str], sums: &[f64]) -> Result<(), Refusal> {
     for (&what, &value) in names.iter().zip(sums) {

@@ -84,8 +84,9 @@ impl Model {
                 ((model.loss + dot - model.inner - 0.5 * decayed * norm) / correction).max(self.lower_bound);
         }
         // A size that a vector cannot be multiplied with, or a model that is no number.
-        let reach = decayed.max(plain) * norm.sqrt();
-        if !(above(bound, grown).is_finite() && bound.is_finite() && reach <= S::LARGEST) {
+        let longer = decayed.max(plain);
+        super::check_held::<S>(seen, &[longer, longer * norm.sqrt()])?;
+        if !(above(bound, grown).is_finite() && bound.is_finite()) {
             let (step, loss, grad_norm) = (seen.step, seen.loss, seen.grad_norm);
             return Err(Refusal::Overflow { step, loss, grad_norm, size: decayed });
         }

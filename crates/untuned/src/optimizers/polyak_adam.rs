@@ -2,7 +2,8 @@ use serde::{Deserialize, Serialize};
 
 use super::shared::Estimate;
 use super::{
-    At, Change, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_square, check_sums, shared,
+    At, Change, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_held, check_square,
+    check_sums, shared,
 };
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::{LOWER_BOUND, Setting};
@@ -264,10 +265,7 @@ impl Optimizer for PolyakAdam {
         let part = Some(size / own).filter(|part| part.is_finite());
         let left = self.horizon.map_or(1.0, |horizon| (horizon - seen.step) as f64 / horizon as f64);
         let step = Step::new(size * left * at.around.rate, seen)?.mark(gap);
-        if step.size > S::LARGEST {
-            let (step, loss, grad_norm, size) = (seen.step, seen.loss, seen.grad_norm, step.size);
-            return Err(Refusal::Overflow { step, loss, grad_norm, size });
-        }
+        check_held::<S>(seen, &[step.size])?;
         let [old, new, root, eps] = self.geometry();
         let scalars = [old, new, root, eps, self.beta1, 1.0 - self.beta1, step.size];
         let [m, v] = at.kept else { panic!("polyak-adam keeps two vectors, not {}", at.kept.len()) };

@@ -1,5 +1,7 @@
 use super::shared::{self, Adapt, BiasCorrection, Estimate};
-use super::{Around, At, Keep, Measure, Named, Number, Optimizer, Space, check_square, check_sums};
+use super::{
+    Around, At, Keep, Measure, Named, Number, Optimizer, Space, check_held, check_square, check_sums,
+};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError, number};
@@ -232,6 +234,9 @@ impl Optimizer for Prodigy {
         let step = Step::new(rate, seen)?;
         let &[product, norm] = sums else { panic!("Prodigy measures two sums, not {}", sums.len()) };
         check_sums(seen, &["⟨g, x_0 − x⟩", "‖s‖₁"], sums)?;
+        // What is kept has the estimate in it: `m` once, `v` twice.
+        let longest = self.estimate.value * seen.grad_norm;
+        check_held::<S>(seen, &[rate, rate * longest, longest * longest, new_s, new_s * seen.grad_norm])?;
         if rate == 0.0 {
             return Ok(step);
         }

@@ -120,11 +120,7 @@ impl<R: StepRule + Clone> Optimizer for Scalar<R> {
         let mut rule = self.rule.clone();
         let next = rule.step(&seen).and_then(|next| needs.allow(next, &seen))?;
         let size = next.size * at.around.rate;
-        // To a vector of 32-bit floats 1e40 is infinite, and infinity times a gradient of 0 is not a number.
-        if size.max(size * seen.grad_norm) > S::LARGEST {
-            let Observation { step, loss, grad_norm, .. } = seen;
-            return Err(Refusal::Overflow { step, loss, grad_norm, size });
-        }
+        super::check_held::<S>(&seen, &[size, size * seen.grad_norm])?;
         self.rule = rule;
 
         let (start, kept) = at.kept.split_at_mut(usize::from(Self::keeps_start(needs)));

@@ -1,6 +1,6 @@
 use super::schedule_free::{self, Averaging};
 use super::shared::{self, BiasCorrection};
-use super::{At, Change, Keep, Named, Number, Optimizer, Space, check_eps, check_square};
+use super::{At, Change, Keep, Named, Number, Optimizer, Space, check_eps, check_held, check_square};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -156,6 +156,7 @@ impl Optimizer for ScheduleFreeAdamW {
         let (corrected, root) =
             if self.correct_rate { (correction.root(), 1.0) } else { (1.0, correction.root().recip()) };
         let (averaging, step, c) = self.averaging.next(self.lr * at.around.rate * corrected, seen)?;
+        check_held::<S>(seen, &[step.size])?;
         let [z, v] = at.kept else {
             panic!("Schedule-Free AdamW keeps two vectors, not {}", at.kept.len());
         };

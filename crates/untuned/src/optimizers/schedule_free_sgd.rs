@@ -1,5 +1,5 @@
 use super::schedule_free::{self, Averaging};
-use super::{At, Change, Keep, Named, Number, Optimizer, Space, check_square};
+use super::{At, Change, Keep, Named, Number, Optimizer, Space, check_held, check_square};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -104,6 +104,7 @@ impl Optimizer for ScheduleFreeSgd {
         let scale = at.around.gradient_scale(seen.grad_norm);
         check_square::<S>(seen, scale)?;
         let (averaging, step, c) = self.averaging.next(self.lr * at.around.rate, seen)?;
+        check_held::<S>(seen, &[step.size, step.size * scale * seen.grad_norm])?;
         let [z] = at.kept else { panic!("Schedule-Free SGD keeps one vector, not {}", at.kept.len()) };
         self.averaging = averaging;
         let scalars = [scale, c, step.size * (1.0 - self.momentum * (1.0 - c)), step.size];

@@ -126,6 +126,7 @@ impl Optimizer for SgdMomentum {
         let scale = at.around.gradient_scale(seen.grad_norm);
         let step = Step::new(self.lr * at.around.rate, seen)?;
         let rate = step.size;
+        super::check_held::<S>(seen, &[rate])?;
         // The largest that b and the step can become of gradients of this length.
         let longest = 2.0 * scale * seen.grad_norm / (1.0 - self.momentum);
         if longest.max(longest * rate) > S::LARGEST {
