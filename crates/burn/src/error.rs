@@ -53,6 +53,14 @@ pub enum StepError {
         /// Its type.
         dtype: DType,
     },
+    /// The parameters are not finite before the first step, or too large to be squared.
+    #[error(
+        "the squares of the module's parameters have the sum {square}: some are not finite, or too large; look at how they were made"
+    )]
+    Start {
+        /// `‖x_0‖²`.
+        square: f64,
+    },
     /// A gradient is of another type or shape than its parameter.
     #[error("`{name}` is {parameter} and its gradient {gradient}; both must be alike")]
     Gradient {

@@ -29,13 +29,13 @@
 
 mod accumulated;
 mod error;
-mod interpreter;
 mod module;
 mod rate;
 mod reads;
 mod record;
 mod space;
 mod stepper;
+mod tensors;
 
 pub use accumulated::{Accumulated, agreed};
 pub use error::StepError;

@@ -15,7 +15,7 @@ use crate::module::Taken;
 use crate::reads::Reads;
 use crate::record::MadeFor;
 use crate::space::{Parameters, Sums, Vector};
-use crate::stepper::{name, one, same};
+use crate::stepper::{name, norm_of_start, one, same};
 use crate::{Report, StepError};
 
 /// A scalar rule as Burn's [`LrScheduler`], for plain `SgdConfig::new().init()` in Burn's own `Learner`.
@@ -249,7 +249,7 @@ impl Inner {
         method.measure(&at, &mut sums, 3);
         let sums = sums.read(&Reads::default())?;
         if self.step == 0 {
-            self.x0_norm = sums[2].sqrt();
+            self.x0_norm = norm_of_start(sums[2])?;
         }
         let (loss, grad_norm) = (sums[0], sums[1].sqrt());
         Observation::new(self.step, loss, grad_norm).check()?;

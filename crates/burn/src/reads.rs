@@ -11,11 +11,23 @@ use crate::StepError;
 pub(crate) struct Reads(AtomicU64);
 
 impl Reads {
-    /// Reads tensors, all at once.
+    /// Reads tensors, all that are on one device at once.
     pub(crate) fn read(&self, tensors: Vec<Tensor<1>>) -> Result<Vec<TensorData>, StepError> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        let all = tensors.into_iter().fold(Transaction::default(), Transaction::register);
-        all.try_execute().map_err(|error| StepError::Read(error.to_string()))
+        let mut found: Vec<(usize, TensorData)> = Vec::with_capacity(tensors.len());
+        let mut rest: Vec<(usize, Tensor<1>)> = tensors.into_iter().enumerate().collect();
+        while let Some((_, first)) = rest.first() {
+            let device = first.device();
+            let (here, there): (Vec<_>, Vec<_>) =
+                rest.into_iter().partition(|(_, tensor)| tensor.device() == device);
+            let (places, here): (Vec<usize>, Vec<Tensor<1>>) = here.into_iter().unzip();
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let all = here.into_iter().fold(Transaction::default(), Transaction::register);
+            let data = all.try_execute().map_err(|error| StepError::Read(error.to_string()))?;
+            found.extend(places.into_iter().zip(data));
+            rest = there;
+        }
+        found.sort_by_key(|&(place, _)| place);
+        Ok(found.into_iter().map(|(_, data)| data).collect())
     }
 
     pub(crate) fn count(&self) -> u64 {

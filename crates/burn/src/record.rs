@@ -9,7 +9,7 @@ use burn::optim::{GradientsParams, OptimizerRecord};
 use burn::tensor::{Tensor, TensorData};
 use burn_pack::{Reader, Writer};
 use serde::{Deserialize, Serialize};
-use untuned::optimizers::{Method, Optimizer as _};
+use untuned::optimizers::{Around, Method, Optimizer as _};
 
 use crate::module::Taken;
 use crate::reads::Reads;
@@ -25,10 +25,36 @@ const KEY: &str = "untuned";
 struct Numbers {
     made_for: MadeFor,
     method: Method,
+    around: Surroundings,
     step: u64,
     x0_norm: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     best: Option<f64>,
+}
+
+/// What was put around the steps.
+#[derive(Serialize, Deserialize)]
+struct Surroundings {
+    rate: f64,
+    weight_decay: f64,
+    clip: Option<f64>,
+}
+
+impl Surroundings {
+    /// What is different here, in words. The factor of the rate changes in a run, and is part of its state.
+    fn difference(&self, here: &Around) -> Option<String> {
+        let clip = |norm: Option<f64>| norm.map_or("none".to_string(), |norm| norm.to_string());
+        let differ = |what, there: String, here: String| {
+            Some(format!("its {what} is {there}, and here it is {here}; say the same before loading"))
+        };
+        if self.weight_decay != here.weight_decay {
+            return differ("weight decay", self.weight_decay.to_string(), here.weight_decay.to_string());
+        }
+        if self.clip != here.clip {
+            return differ("clipping norm", clip(self.clip), clip(here.clip));
+        }
+        None
+    }
 }
 
 /// What a state and what it is loaded into must have in common.
@@ -79,7 +105,7 @@ impl MadeFor {
 
 impl Stepper {
     /// The state, to be saved and [loaded](Stepper::load_record): a run that goes on from it makes the same steps to the last bit. The
-    /// module is saved by Burn; weight decay, clipping and the factor of the rate are not part of it.
+    /// module is saved by Burn.
     ///
     /// # Errors
     /// When the device cannot be read.
@@ -97,7 +123,9 @@ impl Stepper {
             }
         }
         let (made_for, method) = (self.made_for.clone(), self.method.clone());
-        let numbers = Numbers { made_for, method, step: self.step, x0_norm, best: lowest };
+        let Around { rate, weight_decay, clip } = self.around;
+        let around = Surroundings { rate, weight_decay, clip };
+        let numbers = Numbers { made_for, method, around, step: self.step, x0_norm, best: lowest };
         let writer = Writer::new(tensors).with_metadata(KEY, &serde_json::to_string(&numbers)?);
         Ok(OptimizerRecord::from_bytes(writer.into_bytes()?)?)
     }
@@ -106,14 +134,15 @@ impl Stepper {
     /// by which the vectors are found.
     ///
     /// # Errors
-    /// When the record is of another method, one with other numbers or another average, of a run of another length, or of another module.
-    /// The stepper is as it was then.
+    /// When the record is of another method, one with other numbers or another average, of a run of another length, weight decay or
+    /// clipping, or of another module. The stepper is as it was then.
     pub fn load_record<M: Module>(&mut self, record: OptimizerRecord, module: &M) -> Result<(), StepError> {
         let reader = Reader::from_bytes(record.into_bytes()?)?;
         let text = reader.metadata().get(KEY);
         let text = text.ok_or_else(|| StepError::Record("it is not the state of a `Stepper`".to_string()))?;
         let numbers: Numbers = serde_json::from_str(text)?;
-        if let Some(difference) = numbers.made_for.difference(&self.made_for) {
+        let difference = numbers.made_for.difference(&self.made_for);
+        if let Some(difference) = difference.or_else(|| numbers.around.difference(&self.around)) {
             return Err(StepError::Record(difference));
         }
         if numbers.method.keeps() != self.method.keeps() {
@@ -142,6 +171,7 @@ impl Stepper {
             return Err(StepError::Record(format!("no parameter of the module has the vector `{name}`")));
         }
         self.method = numbers.method;
+        self.around.rate = numbers.around.rate;
         self.step = numbers.step;
         self.state = state;
         Ok(())

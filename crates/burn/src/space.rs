@@ -6,12 +6,13 @@ use std::sync::Arc;
 use burn::module::ParamId;
 use burn::tensor::{DType, Device, Element, Tensor, TensorData};
 use untuned::optimizers::formula::Program;
+use untuned::optimizers::interpreter::{Plan, Value};
 use untuned::optimizers::slices::{self, Sums as Lanes};
 use untuned::optimizers::{Change, Measure, Number, Space};
 
 use crate::StepError;
-use crate::interpreter::{Plan, Value};
 use crate::reads::Reads;
+use crate::tensors::Lists;
 
 /// `g²`.
 struct Square;
@@ -290,18 +291,19 @@ impl Space for Parameters {
             }
             let plan = plan.get_or_insert_with(|| Plan::new(Program::of_change::<F, S, M, R>()));
             let types = new.each_ref().map(|part| on_device(part).dtype());
-            let results = plan.run(slot.wide(), &scalars, decay, |i| {
+            let narrow = slot.wide() != DType::F64;
+            let Ok(results) = plan.run::<Lists>(narrow, &scalars, decay, |i| {
                 let tensor = match new.get_mut(i) {
                     // Nobody needs what is there any more.
                     Some(Part::Device(tensor)) => tensor.extract(),
                     _ => on_device(given[i - M]).clone(),
                 };
-                cast(tensor, slot.wide())
+                Ok(cast(tensor, slot.wide()))
             });
             for ((to, dtype), value) in new.iter_mut().zip(types).zip(results) {
                 let value = match value {
                     Value::Tensor(tensor) => cast(tensor, dtype),
-                    Value::Scalar(value) => Tensor::full([slot.len()], value, (&slot.device, dtype)),
+                    Value::Number(value) => Tensor::full([slot.len()], value, (&slot.device, dtype)),
                 };
                 **to = Part::Device(value);
             }
@@ -333,11 +335,12 @@ impl Space for Parameters {
             }
             let plan = plan.get_or_insert_with(|| Plan::new(Program::of_measure::<F, S, R, K>()));
             let dtype = if F::NARROW { slot.wide() } else { widest(slot) };
-            let vector = |i: usize| cast(on_device(given[i]).clone(), dtype);
-            for (i, value) in plan.run(dtype, &scalars, decay, vector).into_iter().enumerate() {
+            let vector = |i: usize| Ok(cast(on_device(given[i]).clone(), dtype));
+            let Ok(terms) = plan.run::<Lists>(dtype != DType::F64, &scalars, decay, vector);
+            for (i, value) in terms.into_iter().enumerate() {
                 match value {
                     Value::Tensor(terms) => sums.pending.push((first + i, cast(terms, widest(slot)).sum())),
-                    Value::Scalar(term) => sums.known[first + i] += term * slot.len() as f64,
+                    Value::Number(term) => sums.known[first + i] += term * slot.len() as f64,
                 }
             }
         }

@@ -26,7 +26,7 @@ use crate::{Accumulated, StepError};
 pub struct Stepper {
     pub(crate) method: Method,
     pub(crate) made_for: MadeFor,
-    around: Around,
+    pub(crate) around: Around,
     loops: bool,
     pub(crate) keeps_best: bool,
     pub(crate) step: u64,
@@ -257,7 +257,7 @@ impl Stepper {
         let sums = sums.read(&self.reads)?;
         let (loss, grad_norm) = (sums[0] / count as f64, sums[1].sqrt());
         if *step == 0 {
-            *x0_norm = sums[2].sqrt();
+            *x0_norm = norm_of_start(sums[2])?;
         }
         let (x0_norm, dimension) = (*x0_norm, parameters.dimension());
         let seen = Observation { x0_norm, dimension, ..Observation::new(*step, loss, grad_norm) };
@@ -323,7 +323,7 @@ impl Stepper {
         self.step
     }
 
-    /// How often numbers were read from the device, for tests of how often the processor waits for it: once for every step, refused ones
+    /// How often numbers were read from a device, for tests of how often the processor waits for it: once for every step, refused ones
     /// included, and once for each vector of a record. Memory that passes [loop](Stepper::loops) over is not read.
     pub fn reads(&self) -> u64 {
         self.reads.count()
@@ -348,6 +348,11 @@ impl State {
 
 pub(crate) fn tensors(parameters: &Parameters, vector: Vector) -> Vec<Tensor<1>> {
     vector.0.into_iter().enumerate().map(|(at, part)| parameters.tensor(at, part)).collect()
+}
+
+/// The norm of the first parameters from their square, which a record could not hold were it not finite.
+pub(crate) fn norm_of_start(square: f64) -> Result<f64, StepError> {
+    if square.is_finite() { Ok(square.sqrt()) } else { Err(StepError::Start { square }) }
 }
 
 /// The loss as a list of one number, without autodiff.

@@ -8,11 +8,11 @@
 mod config;
 mod error;
 mod fused;
-mod interpret;
 mod optimizer;
 mod report;
 mod space;
 mod state;
+mod tensors;
 mod variables;
 
 pub use config::Config;

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use untuned::optimizers::formula::Program;
+use untuned::optimizers::interpreter::{Plan, Value};
 use untuned::optimizers::{Change, Measure, Space};
 
 use crate::fused;
-use crate::interpret::{Value, compute, scalar};
+use crate::tensors::{OneShape, scalar};
 use crate::variables::{Variable, place_of};
 
 /// One tensor for each variable, in their order.
@@ -160,11 +161,12 @@ impl Space for Tensors {
                 }
             });
         }
-        let program = Program::of_change::<F, S, M, R>();
+        let plan = Plan::new(Program::of_change::<F, S, M, R>());
         self.each(decay, |i, decay| {
             let tensors = change.iter().chain(&read).map(|vector| vector[i].clone());
             let given = self.given(tensors, self.wide)?;
-            let mut new = compute(&program, &scalars, decay, &given)?;
+            let narrow = self.wide != DType::F64;
+            let mut new = plan.run::<OneShape>(narrow, &scalars, decay, |i| Ok(given[i].clone()))?;
             // A result that is one of the vectors as it was must not see what is written before it.
             for value in &mut new {
                 match value {
@@ -209,11 +211,13 @@ impl Space for Tensors {
                 Ok(())
             });
         }
-        let program = Program::of_measure::<F, S, R, K>();
+        let plan = Plan::new(Program::of_measure::<F, S, R, K>());
         let dtype = accumulator(&self.device);
         self.each(decay, |i, decay| {
-            let tensors = self.given(read.map(|vector| vector[i].clone()), dtype)?;
-            for (k, term) in compute(&program, &scalars, decay, &tensors)?.into_iter().enumerate() {
+            let given = self.given(read.map(|vector| vector[i].clone()), dtype)?;
+            let narrow = dtype != DType::F64;
+            let terms = plan.run::<OneShape>(narrow, &scalars, decay, |i| Ok(given[i].clone()))?;
+            for (k, term) in terms.into_iter().enumerate() {
                 match term {
                     Value::Tensor(term) => sums.parts.push((at + k, term.sum_all()?)),
                     Value::Number(term) => sums.numbers[at + k] += term * read[0][i].elem_count() as f64,
@@ -221,5 +225,40 @@ impl Space for Tensors {
             }
             Ok(())
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use untuned::optimizers::Number;
+
+    /// `x, y ← y, x`.
+    struct Swap;
+
+    impl Change<0, 2, 0> for Swap {
+        #[inline(always)]
+        fn each<N: Number>(_: [N; 0], _: N, [x, y]: [N; 2], _: [N; 0]) -> [N; 2] {
+            [y, x]
+        }
+    }
+
+    /// A result that is a vector of before is written after that vector has changed.
+    #[test]
+    fn vectors_can_change_places() {
+        let tensor = |numbers: [f32; 2]| Var::new(&numbers, &Device::Cpu).map(Var::into_inner);
+        for fused in [true, false] {
+            let variable = Variable {
+                key: "w".into(),
+                name: "w".into(),
+                var: Var::zeros(2, DType::F32, &Device::Cpu).unwrap(),
+            };
+            let space = Tensors::new(&[variable], |_| false, fused).unwrap();
+            let (mut x, mut y) = (vec![tensor([1.0, 2.0]).unwrap()], vec![tensor([3.0, 4.0]).unwrap()]);
+            space.change(Swap, [], 0.0, [&mut x, &mut y], []);
+            space.check().unwrap();
+            let numbers = [&x, &y].map(|vector| vector[0].to_vec1::<f32>().unwrap());
+            assert_eq!(numbers, [[3.0, 4.0], [1.0, 2.0]], "fused {fused}");
+        }
     }
 }

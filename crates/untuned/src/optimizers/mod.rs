@@ -24,6 +24,7 @@ mod cocob;
 mod d_adapt_adam;
 mod d_adapt_sgd;
 pub mod formula;
+pub mod interpreter;
 mod mechanic;
 mod momo;
 mod momo_adam;

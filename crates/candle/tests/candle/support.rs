@@ -1,7 +1,5 @@
 //! A small problem, and every method on it: with plain f64 vectors, and with Candle's variables.
 
-#![allow(dead_code, clippy::unwrap_used)]
-
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
 use untuned::optimizers::{Around, At, Keep, Method, Optimizer as _, Plain, catalog};

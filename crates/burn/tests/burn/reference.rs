@@ -1,14 +1,8 @@
 //! Every method walks in a Burn module as it does over plain f64 vectors, both with loops over memory and with tensor operations.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../untuned/tests/official/cases.rs"]
-mod cases;
-mod support;
-
+use crate::cases::problem;
+use crate::support::{START, Six, method, specs};
 use burn::tensor::DType;
-use cases::problem;
-use support::{START, Six, method, specs};
 use untuned::optimizers::{Around, At, Keep, Method, Optimizer as _, Plain};
 use untuned::{Observation, vector};
 use untuned_burn::Stepper;
@@ -77,16 +71,26 @@ fn in_f64_to_rounding() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A few steps: some methods make much of a rounding later. The rates of those that begin with a distance of 1e-6 are found from
-/// differences of parameters, which f32 hardly resolves.
+/// A few steps: some methods make much of a rounding later. Those that begin with a distance of 1e-6 or so find another one for a
+/// while, because f32 rounds x by as much: here they begin with more.
 #[test]
 fn in_f32_to_its_rounding() {
     let mut wrong = Vec::new();
     for spec in specs() {
-        let largest = if ["dog", "prodigy", "mechanic"].contains(&&*spec) { 0.03 } else { 2e-5 };
+        let first = match spec.split(':').next() {
+            Some("prodigy") if !spec.contains("d0") => "d0=0.01",
+            Some("mechanic") => "s_init=0.001",
+            Some("dog") => "eps_rel=0.003",
+            _ => "",
+        };
+        let spec = match (first, spec.contains(':')) {
+            ("", _) => spec,
+            (first, true) => format!("{spec},{first}"),
+            (first, false) => format!("{spec}:{first}"),
+        };
         for loops in [true, false] {
             let (point, rate) = errors(&spec, DType::F32, loops, 8);
-            if point > 1e-5 || rate > largest {
+            if point > 1e-5 || rate > 2e-5 {
                 wrong.push(format!("{spec}, loops {loops}: {point:.1e}, rate {rate:.1e}"));
             }
         }

@@ -1,14 +1,10 @@
 //! What a refused step leaves, and what is refused.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::{START, Six, device, specs};
 use burn::module::{Module, Param};
 use burn::nn::LinearConfig;
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor, TensorData};
-use support::{START, Six, device, specs};
 use untuned::{Refusal, StepKind};
 use untuned_burn::{Report, StepError, Stepper};
 
@@ -238,6 +234,38 @@ fn a_gradient_of_another_type_is_refused() {
         "{error}"
     );
     assert_eq!(module.bits(), before);
+}
+
+/// Parameters that are not finite, and such whose squares are not: their norm could not be saved.
+#[test]
+fn a_start_that_is_not_finite_is_refused() {
+    for (bad, dtype) in [(f64::INFINITY, DType::F32), (f64::NAN, DType::F32), (1e200, DType::F64)] {
+        for loops in [true, false] {
+            let mut module = Six::new(&[1.0, bad, 0.5, 3.0, -1.5, 0.25], 4, dtype);
+            let mut stepper = stepper("gd:lr=0.1").loops(loops);
+            let loss = module.list.as_ref().unwrap().val().square().sum();
+            let (before, gradients) = (module.bits(), module.gradients(&loss));
+            let error = stepper.step(loss, &mut module, gradients).unwrap_err();
+            assert!(matches!(error, StepError::Start { square } if !square.is_finite()), "{error}");
+            assert_eq!((module.bits(), stepper.steps()), (before, 0));
+        }
+    }
+}
+
+/// Passes change memory in place, but not that of a copy which somebody keeps, nor of the tensors that somebody took out.
+#[test]
+fn a_clone_of_the_module_stays_as_it_was() {
+    for spec in specs() {
+        let (mut stepper, mut module) = (stepper(&spec), Six::new(&START, 4, DType::F32));
+        for t in 0..3 {
+            let (kept, tensor, before) = (module.clone(), module.list.as_ref().unwrap().val(), module.bits());
+            step(&mut stepper, &mut module, t);
+            assert_ne!(module.bits(), before, "{spec}");
+            assert_eq!(kept.bits(), before, "{spec}");
+            let tensor: Vec<u64> = tensor.into_data().iter::<f64>().map(f64::to_bits).collect();
+            assert_eq!(tensor, before[4..], "{spec}");
+        }
+    }
 }
 
 /// What the distance from the start costs is said.

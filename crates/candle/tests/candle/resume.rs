@@ -1,12 +1,8 @@
 //! What is saved goes on to the same bits; a file of something else is refused.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
+use crate::support::{self, MATRIX, Run, START, specs};
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::Optimizer as _;
-use common::{MATRIX, Run, START, specs};
 use untuned::average::Average;
 use untuned_candle::{Config, Error, Untuned};
 
@@ -162,6 +158,6 @@ fn evaluation_and_the_end() {
         assert_eq!(run.x(), trained, "{spec}: after a panic");
         let vars: [Var; 2] = run.vars.clone();
         run.optimizer.finish().unwrap();
-        assert_eq!(vars.iter().flat_map(common::numbers).collect::<Vec<_>>(), evaluated, "{spec}");
+        assert_eq!(vars.iter().flat_map(support::numbers).collect::<Vec<_>>(), evaluated, "{spec}");
     }
 }

@@ -1,14 +1,8 @@
 //! A module walks as the official implementation of its optimizer does: the library's own traces, in f64.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../untuned/tests/official/cases.rs"]
-mod cases;
-mod support;
-
+use crate::cases::{self, Case, EVERY, Golden};
+use crate::support::{Six, method};
 use burn::tensor::DType;
-use cases::{Case, EVERY, Golden};
-use support::{Six, method};
 use untuned::optimizers::Method;
 use untuned_burn::Stepper;
 

@@ -1,13 +1,9 @@
 //! A parameter that a module uses in two places is one parameter.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::{device, specs};
 use burn::module::{Module, Param};
 use burn::optim::{GradientsParams, SgdConfig};
 use burn::tensor::Tensor;
-use support::{device, specs};
 use untuned_burn::{Stepper, tie};
 
 #[derive(Module, Debug)]

@@ -1,15 +1,9 @@
 //! Every method walks as its official implementation does: the traces of the library's own test, with Candle's variables.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../untuned/tests/official/cases.rs"]
-mod cases;
-mod common;
-
+use crate::cases::{self, Case, EVERY, Golden, problem};
+use crate::support::{Run, difference};
 use candle_core::DType;
 use candle_nn::Optimizer as _;
-use cases::{Case, EVERY, Golden, problem};
-use common::{Run, difference};
 use untuned_candle::Config;
 
 #[test]

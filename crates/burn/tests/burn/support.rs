@@ -1,12 +1,12 @@
 //! A small module and problem that several tests share.
 
-#![allow(dead_code)]
-
 use burn::module::{Module, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use untuned::Setting;
 use untuned::optimizers::{Method, OptimizerSpec, catalog};
+use untuned::spec::{Fallback, Kind};
+use untuned_burn::Stepper;
 
 pub const START: [f64; 6] = [1.0, -2.0, 0.5, 3.0, -1.5, 0.25];
 
@@ -53,10 +53,10 @@ impl Six {
     /// `penalty/2·‖x‖²` of the first `decayed` numbers.
     pub fn loss(&self, t: u64, penalty: f64, decayed: usize) -> Tensor<1> {
         let x = self.all();
-        let dtype = x.dtype();
+        let (dtype, device) = (x.dtype(), x.device());
         let list = |of: &dyn Fn(usize) -> f64| {
             let numbers: Vec<f64> = (0..START.len()).map(of).collect();
-            Tensor::<1>::from_data(TensorData::new(numbers, [START.len()]), (&device(), dtype))
+            Tensor::<1>::from_data(TensorData::new(numbers, [START.len()]), (&device, dtype))
         };
         let index = list(&|i| (i + 1) as f64);
         let push = list(&|i| 0.25 * (((t * (i as u64 + 1)) % 7) as f64 - 3.0));
@@ -72,30 +72,43 @@ impl Six {
     }
 }
 
-/// Every method of the library, with the parameters that it cannot do without, and some of their other forms.
+/// The text of a method with the parameters that it cannot do without here, and options.
+pub fn spec(name: &str, options: &[String]) -> String {
+    let given = match name {
+        "gd" => "lr=0.05",
+        "clipped-gd" => "lr=0.05,threshold=2",
+        "polyak" => "f_star=3",
+        "schedule-free-sgd" => "lr=0.05",
+        "sgd-momentum" => "lr=0.02",
+        // Without a limit its steps are long here, and a rounding grows tenfold in each.
+        "sps-max" => "max_step=0.1",
+        _ => "",
+    };
+    let parameters = [given].into_iter().chain(options.iter().map(String::as_str));
+    let parameters: Vec<&str> = parameters.filter(|parameter| !parameter.is_empty()).collect();
+    format!("{name}{}{}", if parameters.is_empty() { "" } else { ":" }, parameters.join(","))
+}
+
+/// Every method of the library; each also with each word of each of its options.
 pub fn specs() -> Vec<String> {
-    let mut specs: Vec<String> = catalog()
-        .iter()
-        .map(|entry| match entry.name {
-            "gd" => "gd:lr=0.05".to_string(),
-            "clipped-gd" => "clipped-gd:lr=0.05,threshold=2".to_string(),
-            "polyak" => "polyak:f_star=3".to_string(),
-            "schedule-free-sgd" => "schedule-free-sgd:lr=0.05".to_string(),
-            // Without a limit its steps are long here, and a rounding grows tenfold in each.
-            "sps-max" => "sps-max:max_step=0.1".to_string(),
-            name => name.to_string(),
-        })
-        .collect();
-    let more = [
-        "adaptive-polyak:variant=epochs,epochs=4",
-        "decsps:grad_shift=0.01",
-        "mechanic:store_delta=yes",
-        "polyak-adam:radius=0.02",
-        "prodigy:d0=0.01,decouple=no",
-        "sgd-momentum:lr=0.02,nesterov=yes",
-        "momo-adam:decay_first=yes",
+    let mut specs = vec![
+        "adaptive-polyak:variant=epochs,epochs=4".to_string(),
+        "decsps:grad_shift=0.01".to_string(),
+        "polyak-adam:radius=0.02".to_string(),
+        "prodigy:beta1=0,d0=0.01".to_string(),
     ];
-    specs.extend(more.map(str::to_string));
+    for entry in catalog() {
+        specs.push(spec(entry.name, &[]));
+        for parameter in entry.parameters {
+            let Kind::Word(words) = parameter.kind else { continue };
+            for word in words.iter().filter(|word| parameter.default != Fallback::Word(word)) {
+                let with = spec(entry.name, &[format!("{}={word}", parameter.name)]);
+                // Some words need another parameter, too.
+                specs.extend(Stepper::new(&with, 9).is_ok().then_some(with));
+            }
+        }
+    }
+    assert!(specs.len() > 40, "{specs:?}");
     specs
 }
 

@@ -1,12 +1,8 @@
 //! Which variables are trained: each once, whatever the order, and all of one kind.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
+use crate::support::numbers;
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::VarMap;
-use common::numbers;
 use untuned_candle::{Config, Error, Untuned};
 
 fn var(values: &[f32]) -> Var {

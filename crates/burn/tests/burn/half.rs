@@ -1,12 +1,8 @@
 //! Half precision: squared and computed in f32, and only the parameters themselves are half.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::{START, Six, device, specs};
 use burn::module::Param;
 use burn::tensor::{DType, Tensor};
-use support::{START, Six, device, specs};
 use untuned_burn::{StepError, Stepper};
 
 /// 300² is beyond f16, and (3e-4)² below its resolution.

@@ -1,13 +1,9 @@
 //! Several batches or replicas in a step.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::{START, Six, device, specs};
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{DType, Tensor};
-use support::{START, Six, device, specs};
 use untuned_burn::{Accumulated, StepError, Stepper, agreed};
 
 fn batch(module: &Six, t: u64) -> (Tensor<1>, GradientsParams) {

@@ -1,14 +1,10 @@
 //! A run that is saved in Burn's own formats and loaded goes on to the same bits.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::{self, START, Six, specs};
 use burn::module::Module;
 use burn::optim::OptimizerRecord;
 use burn::store::ModuleRecord;
 use burn::tensor::DType;
-use support::{START, Six, specs};
 use untuned::average::Average;
 use untuned_burn::{Report, StepError, Stepper};
 
@@ -140,10 +136,31 @@ fn a_record_of_another_configuration_is_refused() {
         assert_eq!((fresh.method().clone(), fresh.steps()), before);
     }
     // The same method in other words.
-    for mut fresh in [new("adamw:lr=0.001", 9), made("adamw")] {
+    for mut fresh in [new("adamw:lr=0.001", 9), made("adamw").weight_decay(0.01).unwrap()] {
         let (mut saved, mut module) = (new("adamw", 9), Six::new(&START, 4, DType::F32));
         step(&mut saved, &mut module, 0);
         fresh.load_record(saved.to_record().unwrap(), &module).unwrap();
         assert_eq!(fresh.steps(), 1);
     }
+}
+
+/// A factor of the rate changes in a run and goes on; what is the same in all of it must be said again.
+#[test]
+fn what_is_around_is_part_of_a_record() {
+    let new = |decay: f64| Stepper::new("adamw", 9).unwrap().weight_decay(decay).unwrap();
+    let (mut saved, mut module) = (new(0.5).clip(2.0).unwrap(), Six::new(&START, 4, DType::F32));
+    saved.set_rate(0.25).unwrap();
+    step(&mut saved, &mut module, 0);
+    for (mut fresh, words) in [
+        (new(0.25).clip(2.0).unwrap(), "its weight decay is 0.5, and here it is 0.25"),
+        (new(0.5), "its clipping norm is 2, and here it is none"),
+        (new(0.5).clip(3.0).unwrap(), "its clipping norm is 2, and here it is 3"),
+    ] {
+        let error = fresh.load_record(saved.to_record().unwrap(), &module).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        assert_eq!(fresh.steps(), 0);
+    }
+    let (mut other, mut parts) = reload(&module, &saved, new(0.5).clip(2.0).unwrap(), DType::F32);
+    assert_eq!(step(&mut parts, &mut other, 1), step(&mut saved, &mut module, 1));
+    assert_eq!(other.bits(), module.bits());
 }

@@ -1,11 +1,7 @@
 //! What can be put around a method: clipping by the global norm, the best weights, weight decay, a factor of the rate.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::{START, Six, specs};
 use burn::tensor::DType;
-use support::{START, Six, specs};
 use untuned::optimizers::Optimizer as _;
 use untuned_burn::{Report, StepError, Stepper};
 

@@ -1,11 +1,7 @@
 //! Every method follows the library's own f64 vectors, in f64 and in f32, as loops and as tensor operations.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
+use crate::support::{MATRIX, Reference, Run, START, difference, problem, specs};
 use candle_core::{DType, Device, Tensor, Var};
-use common::{MATRIX, Reference, Run, START, difference, problem, specs};
 use untuned::average::Average;
 use untuned_candle::{Config, Untuned};
 

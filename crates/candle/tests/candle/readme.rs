@@ -1,14 +1,12 @@
 //! The table of the README has every method, and says of it what is so.
 
-#![allow(clippy::unwrap_used)]
-
 use candle_core::{DType, Device, Var};
 use untuned::optimizers::catalog;
 use untuned_candle::{Config, Untuned};
 
 #[test]
 fn the_table_of_methods() {
-    let text = include_str!("../README.md");
+    let text = include_str!("../../README.md");
     let rows: Vec<Vec<&str>> = text
         .lines()
         .filter(|line| line.starts_with("| `"))

@@ -1,12 +1,8 @@
 //! A step that cannot be answered is refused, and nothing has changed; errors say what, and can be had from Candle's.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
+use crate::support::{self, MATRIX, Run, START, problem, specs};
 use candle_core::{Context as _, DType, Device, Tensor, Var};
 use candle_nn::Optimizer;
-use common::{MATRIX, Run, START, problem, specs};
 use untuned::{Refusal, StepKind};
 use untuned_candle::{Config, Error, Untuned};
 
@@ -193,7 +189,7 @@ fn a_zero_gradient_is_a_step_of_nothing() {
         for _ in 0..3 {
             run.step(1.0, &[0.0; START.len()]).unwrap();
         }
-        assert!(common::difference(&run.x(), &START) < 1e-14, "{spec}: {:?}", run.x());
+        assert!(support::difference(&run.x(), &START) < 1e-14, "{spec}: {:?}", run.x());
     }
 }
 

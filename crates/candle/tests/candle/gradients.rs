@@ -1,12 +1,8 @@
 //! A variable that got no gradient is named before anything changes; those that are frozen may lack one.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
+use crate::support::{self, numbers};
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::{Module, VarBuilder, VarMap, layer_norm, linear, ops, rms_norm};
-use common::numbers;
 use untuned_candle::{Config, Error, Untuned};
 
 fn model() -> (VarMap, VarBuilder<'static>, Tensor) {
@@ -191,5 +187,5 @@ fn batches_that_are_put_together() {
         }
         numbers(&var)
     };
-    assert!(common::difference(&run(true), &run(false)) < 1e-6);
+    assert!(support::difference(&run(true), &run(false)) < 1e-6);
 }

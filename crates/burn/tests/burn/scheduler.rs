@@ -1,11 +1,8 @@
 //! A rule as Burn's learning-rate scheduler: in Burn's own training it makes the steps of the stepper, to the last bit.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{START, Six, device};
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataloader::{DataLoader, DataLoaderBuilder};
 use burn::data::dataset::InMemDataset;
@@ -15,7 +12,6 @@ use burn::nn::{Linear, LinearConfig, Relu};
 use burn::optim::{GradientsParams, SgdConfig};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use burn::train::{InferenceStep, Learner, RegressionOutput, SupervisedTraining, TrainOutput, TrainStep};
-use support::{START, Six, device};
 use untuned::{Refusal, rules::RULES};
 use untuned_burn::{Accumulated, Rate, StepError, Stepper};
 
@@ -303,7 +299,7 @@ fn a_rate_that_f32_cannot_hold_is_refused() {
     let mut gradients = module.gradients(&loss);
     let id = module.list.as_ref().unwrap().id;
     gradients.remove::<1>(id).unwrap();
-    gradients.register(id, Tensor::<1>::full([6], 4e-21, &support::device().inner()));
+    gradients.register(id, Tensor::<1>::full([6], 4e-21, &crate::support::device().inner()));
     rate.observe(&module, &loss, &mut gradients);
     let lr = rate.step();
     assert!(matches!(rate.error(), Some(StepError::Refused(_))), "{lr}: {:?}", rate.error());

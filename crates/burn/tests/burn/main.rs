@@ -1,0 +1,19 @@
+//! `untuned-burn` in one program: each would have all of Burn in it.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../../untuned/tests/official/cases.rs"]
+mod cases;
+
+mod around;
+mod batches;
+mod contract;
+mod devices;
+mod golden;
+mod half;
+mod readme;
+mod reference;
+mod resume;
+mod scheduler;
+mod support;
+mod tied;

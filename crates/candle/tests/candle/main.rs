@@ -1,0 +1,15 @@
+//! `untuned-candle` in one program: each would have all of Candle in it.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../../untuned/tests/official/cases.rs"]
+mod cases;
+
+mod golden;
+mod gradients;
+mod readme;
+mod reference;
+mod refusals;
+mod resume;
+mod support;
+mod variables;
