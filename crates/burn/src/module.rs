@@ -9,7 +9,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{DType, GradientCheckpointingStrategy, Tensor};
 
 use crate::StepError;
-use crate::space::Slot;
+use crate::space::{Part, Slot};
 
 /// Makes parameters that have the same id the same again: every one becomes the first of them.
 ///
@@ -61,7 +61,7 @@ impl Context {
 /// The trainable parameters of a module, and what is needed to put them back.
 #[derive(Default)]
 pub(crate) struct Taken {
-    pub(crate) slots: Vec<Slot>,
+    pub(crate) slots: Vec<Arc<Slot>>,
     /// The parameters as lists, without autodiff.
     pub(crate) x: Vec<Tensor<1>>,
     /// Their gradients, where they have one.
@@ -70,29 +70,47 @@ pub(crate) struct Taken {
     places: HashMap<ParamId, usize>,
     /// The ids that stand in several places.
     tied: HashSet<ParamId>,
-    path: Vec<String>,
+    path: Path,
     /// The first thing that is wrong.
     error: Option<StepError>,
 }
 
+/// Where in the module a parameter is: names with points between them.
+#[derive(Default)]
+struct Path {
+    text: String,
+    /// How long it was before each of its names.
+    before: Vec<usize>,
+}
+
+impl Path {
+    fn enter(&mut self, name: &str) {
+        self.before.push(self.text.len());
+        if !self.text.is_empty() {
+            self.text.push('.');
+        }
+        self.text.push_str(name);
+    }
+
+    fn exit(&mut self) {
+        self.text.truncate(self.before.pop().unwrap_or(0));
+    }
+}
+
 impl Taken {
     /// Takes the parameters out of a module, so that nobody else has them and they can be changed in place; the module is not usable
-    /// until they are [back](Taken::put). The names of those that are `known` from the step before are not made again.
-    pub(crate) fn take<M: Module>(module: &mut M, gradients: GradientsParams, known: &[Slot]) -> Taken {
+    /// until they are [back](Taken::put). Those that are as they are `known` from the step before are not described again.
+    pub(crate) fn take<M: Module>(module: &mut M, gradients: GradientsParams, known: &[Arc<Slot>]) -> Taken {
         let mut take = Take { taken: Taken::default(), gradients, known };
         *module = module.clone().map(&mut take);
         take.taken
     }
 
     /// The same without taking: the module has them, too.
-    pub(crate) fn look<M: Module>(module: &M, gradients: &GradientsParams) -> Taken {
-        let mut look = Look { taken: Taken::default(), gradients };
+    pub(crate) fn look<M: Module>(module: &M, gradients: &GradientsParams, known: &[Arc<Slot>]) -> Taken {
+        let mut look = Look { taken: Taken::default(), gradients, known };
         module.visit(&mut look);
         look.taken
-    }
-
-    fn name(&self) -> Arc<str> {
-        self.path.join(".").into()
     }
 
     /// Refuses what cannot be trained.
@@ -101,7 +119,8 @@ impl Taken {
     }
 
     /// Puts parameters back, all places with the same id sharing one; there are as many of them as slots.
-    pub(crate) fn put<M: Module>(self, module: &mut M, x: Vec<Tensor<1>>) {
+    pub(crate) fn put<M: Module>(self, module: &mut M, x: Vec<Part>) {
+        let x = x.into_iter().map(Some).collect();
         let mut put = Put { x, made: HashMap::new(), taken: self };
         *module = module.clone().map(&mut put);
     }
@@ -109,98 +128,115 @@ impl Taken {
     /// Remembers a parameter and its gradient, where it was not seen in another place.
     fn enter<const D: usize>(
         &mut self,
-        param: &Param<Tensor<D>>,
+        id: ParamId,
+        tensor: Tensor<D>,
         gradient: Option<Tensor<D>>,
-        known: &[Slot],
+        known: &[Arc<Slot>],
     ) {
-        if self.places.contains_key(&param.id) {
-            self.tied.insert(param.id);
+        if self.places.contains_key(&id) {
+            self.tied.insert(id);
             return;
         }
-        let tensor = param.base();
-        let (dtype, device) = (tensor.dtype(), tensor.device().inner());
-        let name = match known.get(self.slots.len()) {
-            Some(slot) if slot.id == param.id => slot.name.clone(),
-            _ => self.name(),
-        };
-        let shape: Vec<usize> = tensor.dims().to_vec();
-        let what = |dtype: DType, dims: &[usize]| format!("{dtype:?} of the shape {dims:?}");
-        let mut wrong = None;
-        if !matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::Flex32) {
-            wrong = Some(StepError::Type { name: name.to_string(), dtype });
-        } else if let Some(gradient) = &gradient {
-            if (gradient.dtype(), &gradient.dims()[..]) != (dtype, &shape[..]) {
-                let (parameter, gradient) = (what(dtype, &shape), what(gradient.dtype(), &gradient.dims()));
-                wrong = Some(StepError::Gradient { name: name.to_string(), parameter, gradient });
-            } else if gradient.device() != device {
-                let (found, expected) = (format!("{:?}", gradient.device()), format!("{device:?}"));
-                wrong = Some(StepError::Device { name: format!("the gradient of {name}"), found, expected });
-            }
-        }
-        self.error = self.error.take().or(wrong);
-        self.places.insert(param.id, self.slots.len());
         self.contexts.push(Context::of(&tensor));
-        let flat = |tensor: Tensor<D>| {
-            let len = tensor.shape().num_elements();
-            tensor.inner().reshape([len])
+        let tensor = tensor.inner();
+        let (dtype, device, shape) = (tensor.dtype(), tensor.device(), tensor.dims());
+        let is_it = |slot: &&Arc<Slot>| {
+            (slot.id, slot.dtype, &slot.shape[..], &slot.device) == (id, dtype, &shape[..], &device)
         };
-        self.slots.push(Slot { id: param.id, name, shape, dtype, device });
-        self.x.push(flat(tensor));
-        self.gradients.push(gradient.map(flat));
+        let slot = match known.get(self.slots.len()).filter(is_it) {
+            Some(slot) => slot.clone(),
+            None => {
+                let (name, shape) = (self.path.text.as_str().into(), shape.to_vec());
+                Arc::new(Slot { id, name, shape, dtype, device })
+            }
+        };
+        self.error = self.error.take().or_else(|| slot.wrong(gradient.as_ref()));
+        self.places.insert(id, self.slots.len());
+        let len = slot.len();
+        self.slots.push(slot);
+        self.x.push(tensor.reshape([len]));
+        self.gradients.push(gradient.map(|gradient| {
+            let len = gradient.shape().num_elements();
+            gradient.inner().reshape([len])
+        }));
+    }
+}
+
+impl Slot {
+    /// What stands against training it with this gradient.
+    fn wrong<const D: usize>(&self, gradient: Option<&Tensor<D>>) -> Option<StepError> {
+        let (name, dtype) = (|| self.name.to_string(), self.dtype);
+        if !matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::Flex32) {
+            return Some(StepError::Type { name: name(), dtype });
+        }
+        let gradient = gradient?;
+        if (gradient.dtype(), &gradient.dims()[..]) != (dtype, &self.shape[..]) {
+            let what = |dtype: DType, dims: &[usize]| format!("{dtype:?} of the shape {dims:?}");
+            let (parameter, gradient) = (what(dtype, &self.shape), what(gradient.dtype(), &gradient.dims()));
+            return Some(StepError::Gradient { name: name(), parameter, gradient });
+        }
+        let device = gradient.device();
+        (device != self.device).then(|| {
+            let (found, expected) = (format!("{device:?}"), format!("{:?}", self.device));
+            StepError::Device { name: format!("the gradient of {}", self.name), found, expected }
+        })
     }
 }
 
 struct Take<'a> {
     taken: Taken,
     gradients: GradientsParams,
-    known: &'a [Slot],
+    known: &'a [Arc<Slot>],
 }
 
 impl ModuleMapper for Take<'_> {
     fn enter_module(&mut self, name: &str, _: &str) {
-        self.taken.path.push(name.to_string());
+        self.taken.path.enter(name);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.taken.path.pop();
+        self.taken.path.exit();
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         if !param.is_require_grad() {
             return param;
         }
-        let gradient = self.gradients.remove(param.id);
-        self.taken.enter(&param, gradient, self.known);
-        let device = self.taken.slots[self.taken.places[&param.id]].device.clone();
-        param.map(|_| Tensor::empty([0; D], &device))
+        let id = param.id;
+        let gradient = self.gradients.remove(id);
+        param.map(|tensor| {
+            self.taken.enter(id, tensor, gradient, self.known);
+            Tensor::empty([0; D], &self.taken.slots[self.taken.places[&id]].device)
+        })
     }
 }
 
 struct Look<'a> {
     taken: Taken,
     gradients: &'a GradientsParams,
+    known: &'a [Arc<Slot>],
 }
 
 impl ModuleVisitor for Look<'_> {
     fn enter_module(&mut self, name: &str, _: &str) {
-        self.taken.path.push(name.to_string());
+        self.taken.path.enter(name);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.taken.path.pop();
+        self.taken.path.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if param.is_require_grad() {
             let gradient = self.gradients.get(param.id);
-            self.taken.enter(param, gradient, &[]);
+            self.taken.enter(param.id, param.base(), gradient, self.known);
         }
     }
 }
 
 struct Put {
     taken: Taken,
-    x: Vec<Tensor<1>>,
+    x: Vec<Option<Part>>,
     /// What was put, so that the next place with the same id gets the same.
     made: HashMap<ParamId, Box<dyn Any>>,
 }
@@ -212,9 +248,8 @@ impl ModuleMapper for Put {
         if let Some(made) = self.made.get(&id).and_then(|made| made.downcast_ref::<Tensor<D>>()) {
             return param.map(|_| made.clone());
         }
-        let shape: [usize; D] = std::array::from_fn(|i| self.taken.slots[place].shape[i]);
-        let tensor = self.x[place].extract().reshape(shape);
-        let tensor = self.taken.contexts[place].restore(tensor, id);
+        let Some(part) = self.x[place].take() else { return param };
+        let tensor = self.taken.contexts[place].restore(part.shaped(&self.taken.slots[place]), id);
         if self.taken.tied.contains(&id) {
             self.made.insert(id, Box::new(tensor.clone()));
         }

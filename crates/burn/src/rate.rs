@@ -14,7 +14,7 @@ use untuned::{Observation, RuleSpec, Setting, StepRule as _};
 use crate::module::Taken;
 use crate::reads::Reads;
 use crate::record::MadeFor;
-use crate::space::{Parameters, Sums, Vector};
+use crate::space::{Parameters, Slot, Sums, Vector};
 use crate::stepper::{name, norm_of_start, one, same};
 use crate::{Report, StepError};
 
@@ -140,7 +140,7 @@ impl Rate {
     /// When they cannot be trained.
     pub fn start_from<M: Module>(&self, module: &M) -> Result<(), StepError> {
         let mut inner = self.lock();
-        let mut taken = Taken::look(module, &GradientsParams::new());
+        let mut taken = Taken::look(module, &GradientsParams::new(), &[]);
         taken.check()?;
         inner.start(&taken);
         Ok(())
@@ -198,7 +198,8 @@ impl Inner {
         gradients: &mut GradientsParams,
     ) -> Result<(), StepError> {
         let loss = one(loss.clone())?;
-        let mut taken = Taken::look(module, gradients);
+        let known = self.parameters.as_ref().map_or(&[][..], |(parameters, _)| &parameters.slots);
+        let mut taken = Taken::look(module, gradients, known);
         taken.check()?;
         if taken.gradients.iter().all(Option::is_none) {
             return Err(StepError::NoGradient { parameters: taken.slots.len() });
@@ -210,9 +211,14 @@ impl Inner {
             None => self.start(&taken),
             Some((parameters, _)) => {
                 // A replica's module is on a device of its own, and the module of the beginning may have had other ids.
-                let mut slots = taken.slots.clone();
-                let pairs = slots.iter_mut().zip(&parameters.slots);
-                pairs.for_each(|(slot, known)| (slot.id, slot.device) = (known.id, known.device.clone()));
+                let alike = |(at, slot): (usize, &Arc<Slot>)| match parameters.slots.get(at) {
+                    Some(known) if !Arc::ptr_eq(slot, known) => {
+                        let (id, device) = (known.id, known.device.clone());
+                        Arc::new(Slot { id, device, ..Slot::clone(slot) })
+                    }
+                    _ => slot.clone(),
+                };
+                let slots: Vec<_> = taken.slots.iter().enumerate().map(alike).collect();
                 same(&parameters.slots, &slots)?;
             }
         }

@@ -11,11 +11,11 @@ use burn_pack::{Reader, Writer};
 use serde::{Deserialize, Serialize};
 use untuned::optimizers::{Around, Method, Optimizer as _};
 
+use crate::StepError;
 use crate::module::Taken;
 use crate::reads::Reads;
 use crate::space::{Parameters, Vector};
 use crate::stepper::{State, Stepper, name};
-use crate::{StepError, stepper};
 
 /// The key of the numbers in a record's metadata.
 const KEY: &str = "untuned";
@@ -155,7 +155,7 @@ impl Stepper {
         }
         let mut state = None;
         if numbers.step > 0 {
-            let mut taken = Taken::look(module, &GradientsParams::new());
+            let mut taken = Taken::look(module, &GradientsParams::new(), &[]);
             taken.check()?;
             let parameters = self.parameters(taken.slots);
             let kept = numbers.method.keeps();
@@ -201,7 +201,8 @@ fn pack(
     reads: &Reads,
     to: &mut Vec<burn_pack::Tensor>,
 ) -> Result<(), StepError> {
-    let tensors = stepper::tensors(parameters, vector.clone());
+    let tensors = vector.0.iter().enumerate().map(|(at, part)| parameters.tensor(at, part.clone()));
+    let tensors = tensors.collect();
     for (slot, data) in parameters.slots.iter().zip(reads.read(tensors)?) {
         let (bytes, shape, dtype) = data.into_parts();
         let id = slot.id.val();

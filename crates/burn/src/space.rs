@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use burn::module::ParamId;
 use burn::tensor::{DType, Device, Element, Tensor, TensorData};
+use pulp::Arch;
 use untuned::optimizers::formula::Program;
 use untuned::optimizers::interpreter::{Plan, Value};
 use untuned::optimizers::slices::{self, Sums as Lanes};
@@ -24,9 +25,35 @@ impl Measure<0, 1, 1> for Square {
     }
 }
 
+/// A pass that changes memory, with the widest instructions that the processor has.
+fn change_memory<T: Number, F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
+    scalars: [f64; S],
+    decay: f64,
+    change: [&mut [T]; M],
+    read: [&[T]; R],
+) {
+    Arch::new().dispatch(move || slices::change::<T, F, S, M, R>(scalars, decay, change, read));
+}
+
+/// A pass that sums over memory, likewise.
+fn measure_memory<
+    T: Number + Into<f64>,
+    F: Measure<S, R, K>,
+    const S: usize,
+    const R: usize,
+    const K: usize,
+>(
+    scalars: [f64; S],
+    decay: f64,
+    read: [&[T]; R],
+) -> [f64; K] {
+    let sums = move || slices::measure::<T, F, S, R, K>(scalars, decay, read, Lanes::ZERO);
+    Arch::new().dispatch(sums).total()
+}
+
 /// `Σ g²`.
 fn square_norm<T: Number + Into<f64>>(vector: &[T]) -> f64 {
-    let [sum] = slices::measure::<T, Square, 0, 1, 1>([], 0.0, [vector], Lanes::ZERO).total();
+    let [sum] = measure_memory::<T, Square, 0, 1, 1>([], 0.0, [vector]);
     sum
 }
 
@@ -60,6 +87,20 @@ pub(crate) enum Part {
     Host(TensorData),
     /// Wherever the device has it.
     Device(Tensor<1>),
+}
+
+impl Part {
+    /// As a tensor of the parameter's shape, whose rank is `D`.
+    pub(crate) fn shaped<const D: usize>(self, slot: &Slot) -> Tensor<D> {
+        let shape: [usize; D] = std::array::from_fn(|i| slot.shape[i]);
+        match self {
+            Part::Host(data) => {
+                let (bytes, _, dtype) = data.into_parts();
+                Tensor::from_data(TensorData::from_bytes(bytes, shape, dtype), (&slot.device, dtype))
+            }
+            Part::Device(tensor) => tensor.reshape(shape),
+        }
+    }
 }
 
 /// A number for every number of every parameter.
@@ -113,7 +154,7 @@ impl Sums {
 /// The parameters that a method works on, each one once, in the order in which the module has them.
 #[derive(Debug, Clone)]
 pub(crate) struct Parameters {
-    pub(crate) slots: Vec<Slot>,
+    pub(crate) slots: Vec<Arc<Slot>>,
     /// Of each parameter, whether it decays.
     decays: Vec<bool>,
     /// Of each parameter, whether it is in the processor's memory and passes over it are loops.
@@ -124,7 +165,7 @@ pub(crate) struct Parameters {
 
 impl Parameters {
     /// `all_decay`, or only the matrices. With `loops`, passes are loops where memory can be had without a copy.
-    pub(crate) fn new(slots: Vec<Slot>, all_decay: bool, loops: bool) -> Parameters {
+    pub(crate) fn new(slots: Vec<Arc<Slot>>, all_decay: bool, loops: bool) -> Parameters {
         let decays = slots.iter().map(|slot| all_decay || slot.shape.len() >= 2).collect();
         let host = slots.iter().map(|slot| loops && slot.dtype == slot.wide() && is_flex(&slot.device));
         Parameters { host: host.collect(), slots, decays, moves: true }
@@ -283,9 +324,9 @@ impl Space for Parameters {
             let decay = self.decay(at, decay);
             if self.host[at] {
                 if slot.dtype == DType::F64 {
-                    slices::change::<f64, F, S, M, R>(scalars, decay, all_mut(new), all(given));
+                    change_memory::<f64, F, S, M, R>(scalars, decay, all_mut(new), all(given));
                 } else {
-                    slices::change::<f32, F, S, M, R>(scalars, decay, all_mut(new), all(given));
+                    change_memory::<f32, F, S, M, R>(scalars, decay, all_mut(new), all(given));
                 }
                 continue;
             }
@@ -326,9 +367,9 @@ impl Space for Parameters {
             let decay = self.decay(at, decay);
             if self.host[at] {
                 let terms = if slot.dtype == DType::F64 {
-                    slices::measure::<f64, F, S, R, K>(scalars, decay, all(given), Lanes::ZERO).total()
+                    measure_memory::<f64, F, S, R, K>(scalars, decay, all(given))
                 } else {
-                    slices::measure::<f32, F, S, R, K>(scalars, decay, all(given), Lanes::ZERO).total()
+                    measure_memory::<f32, F, S, R, K>(scalars, decay, all(given))
                 };
                 sums.known[first..].iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
                 continue;
@@ -371,7 +412,7 @@ mod tests {
             for loops in [true, false] {
                 let (id, name) = (ParamId::new(), Arc::from("x"));
                 let slot = Slot { id, name, shape: vec![9], dtype, device: device.clone() };
-                let parameters = Parameters::new(vec![slot], true, loops);
+                let parameters = Parameters::new(vec![Arc::new(slot)], true, loops);
                 let full =
                     |value: f64| Vector(vec![parameters.part(0, Tensor::full([9], value, (&device, dtype)))]);
                 let (x, y) = (full(3e-25), full(2e-25));

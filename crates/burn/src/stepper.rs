@@ -12,7 +12,7 @@ use untuned::{Observation, Setting, StepKind};
 use crate::module::Taken;
 use crate::reads::Reads;
 use crate::record::MadeFor;
-use crate::space::{Parameters, Slot, Sums, Vector};
+use crate::space::{Parameters, Part, Slot, Sums, Vector};
 use crate::{Accumulated, StepError};
 
 /// Makes the steps of a module with any rule or optimizer of the library.
@@ -175,20 +175,21 @@ impl Stepper {
         let known = known.as_ref().map_or(&[][..], |known| &known.slots);
         let mut taken = Taken::take(module, gradients, known);
         let mut x = std::mem::take(&mut taken.x);
+        let mut stepped = None;
         let result = taken.check().and_then(|()| self.fit(&taken)).and_then(|state| {
             let parameters = state.parameters.clone();
-            let mut vector = Vector::default();
-            vector.0.extend(x.drain(..).enumerate().map(|(at, tensor)| parameters.part(at, tensor)));
+            let parts = x.drain(..).enumerate().map(|(at, tensor)| parameters.part(at, tensor));
+            let mut vector = Vector(parts.collect());
             let gradients = std::mem::take(&mut taken.gradients);
             let gradients = gradients.into_iter().enumerate().map(|(at, gradient)| match gradient {
                 Some(gradient) => parameters.part(at, gradient),
                 None => parameters.zero(at),
             });
             let result = self.step_vectors(state, &mut vector, Vector(gradients.collect()), losses);
-            x.extend(vector.0.into_iter().enumerate().map(|(at, part)| parameters.tensor(at, part)));
+            stepped = Some(vector.0);
             result
         });
-        taken.put(module, x);
+        taken.put(module, stepped.unwrap_or_else(|| x.into_iter().map(Part::Device).collect()));
         result
     }
 
@@ -209,7 +210,7 @@ impl Stepper {
         }
     }
 
-    pub(crate) fn parameters(&self, slots: Vec<Slot>) -> Parameters {
+    pub(crate) fn parameters(&self, slots: Vec<Arc<Slot>>) -> Parameters {
         Parameters::new(slots, self.method.is_scalar(), self.loops)
     }
 
@@ -287,7 +288,7 @@ impl Stepper {
         // The point is of the parameters' types, and not of those that they are computed in.
         let mut to = x.clone();
         if self.method.evaluated(&**parameters, &x, kept, &mut to) {
-            taken.put(&mut evaluated, tensors(parameters, to));
+            taken.put(&mut evaluated, to.0);
         }
         Ok(evaluated)
     }
@@ -299,12 +300,12 @@ impl Stepper {
     pub fn best<M: Module>(&self, module: &M) -> Result<Option<(f64, M)>, StepError> {
         let Some(State { parameters, best: Some((loss, x)), .. }) = &self.state else { return Ok(None) };
         let mut best = module.clone();
-        self.look(parameters, module)?.put(&mut best, tensors(parameters, x.clone()));
+        self.look(parameters, module)?.put(&mut best, x.0.clone());
         Ok(Some((*loss, best)))
     }
 
     fn look<M: Module>(&self, parameters: &Parameters, module: &M) -> Result<Taken, StepError> {
-        let mut taken = Taken::look(module, &GradientsParams::new());
+        let mut taken = Taken::look(module, &GradientsParams::new(), &parameters.slots);
         taken.check()?;
         same(&parameters.slots, &taken.slots)?;
         Ok(taken)
@@ -346,10 +347,6 @@ impl State {
     }
 }
 
-pub(crate) fn tensors(parameters: &Parameters, vector: Vector) -> Vec<Tensor<1>> {
-    vector.0.into_iter().enumerate().map(|(at, part)| parameters.tensor(at, part)).collect()
-}
-
 /// The norm of the first parameters from their square, which a record could not hold were it not finite.
 pub(crate) fn norm_of_start(square: f64) -> Result<f64, StepError> {
     if square.is_finite() { Ok(square.sqrt()) } else { Err(StepError::Start { square }) }
@@ -378,9 +375,9 @@ pub(crate) fn name(method: &Method) -> String {
 }
 
 /// Refuses parameters that are not those of the steps before.
-pub(crate) fn same(before: &[Slot], now: &[Slot]) -> Result<(), StepError> {
+pub(crate) fn same(before: &[Arc<Slot>], now: &[Arc<Slot>]) -> Result<(), StepError> {
     let differ = |what: String| Err(StepError::Module { what });
-    for (before, now) in before.iter().zip(now) {
+    for (before, now) in before.iter().zip(now).filter(|(before, now)| !Arc::ptr_eq(before, now)) {
         if before.id != now.id {
             return differ(format!("`{}` has taken the place of `{}`", now.name, before.name));
         }

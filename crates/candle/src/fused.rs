@@ -1,6 +1,7 @@
-//! A pass as one loop over the numbers of each tensor, where they lie in the memory of the CPU.
+//! A pass as one loop over the numbers of each tensor, where they lie in the memory of the CPU, with the widest instructions that it has.
 
 use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Storage, Tensor, WithDType, bail};
+use pulp::Arch;
 use std::cell::RefCell;
 use untuned::optimizers::slices::{self, Sums};
 use untuned::optimizers::{Change, Measure, Number};
@@ -41,7 +42,7 @@ where
     }
     writing(&change, &mut [], &mut |written: &mut [&mut [T]]| {
         let written = std::array::from_fn(|i| std::mem::take(&mut written[i]));
-        slices::change::<T, F, S, M, R>(scalars, decay, written, given);
+        Arch::new().dispatch(move || slices::change::<T, F, S, M, R>(scalars, decay, written, given));
     })
 }
 
@@ -60,7 +61,8 @@ where
     for (slice, (storage, layout)) in given.iter_mut().zip(&locks) {
         *slice = numbers(storage, layout)?;
     }
-    Ok(slices::measure::<T, F, S, R, K>(scalars, decay, given, Sums::ZERO).total())
+    let sums = move || slices::measure::<T, F, S, R, K>(scalars, decay, given, Sums::ZERO);
+    Ok(Arch::new().dispatch(sums).total())
 }
 
 fn numbers<'a, T: Element>(storage: &'a Storage, layout: &Layout) -> Result<&'a [T]> {

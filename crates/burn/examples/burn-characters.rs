@@ -1,6 +1,6 @@
 //! A small model of text that reads 16 characters and says the next: with and without a learning rate, side by side.
 //!
-//! `cargo run --release -p untuned-burn --example characters [TEXT.txt]`
+//! `cargo run --release -p untuned-burn --example burn-characters [TEXT.txt]`
 //!
 //! Without a file it reads the repository's Apache licence. The last tenth of the text is kept for the test.
 

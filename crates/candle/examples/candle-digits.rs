@@ -1,6 +1,6 @@
 //! Handwritten digits, side by side: methods without a learning rate, and Candle's own optimizers at three rates each.
 //!
-//! `cargo run --release -p untuned-candle --example digits`
+//! `cargo run --release -p untuned-candle --example candle-digits`
 
 mod shared;
 

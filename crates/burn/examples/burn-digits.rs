@@ -1,6 +1,6 @@
 //! Handwritten digits: a small network with and without a learning rate, side by side.
 //!
-//! `cargo run --release -p untuned-burn --example digits`
+//! `cargo run --release -p untuned-burn --example burn-digits`
 //!
 //! The 1,797 pictures of 8×8 points ship with `smartcore`; every fifth is kept for the test.
 

@@ -1,7 +1,7 @@
 //! A small transformer on the characters of a text, side by side: methods without a learning rate, and Candle's own optimizers at
 //! three rates each.
 //!
-//! `RAYON_NUM_THREADS=1 cargo run --release -p untuned-candle --example characters [TEXT FILE]`; without a file it is the Apache
+//! `RAYON_NUM_THREADS=1 cargo run --release -p untuned-candle --example candle-characters [TEXT FILE]`; without a file it is the Apache
 //! license. On a busy machine Candle's threads wait for each other in products as small as these: one is the quicker.
 
 mod shared;

@@ -1,6 +1,6 @@
 //! What a step costs beside Burn's own SGD: whole training steps (forward, backward, update) of the examples' networks, in one run.
 //!
-//! `cargo run --release -p untuned-burn --example overhead [ROUNDS]`
+//! `cargo run --release -p untuned-burn --example burn-overhead [ROUNDS]`
 //!
 //! Every round makes the same steps in every way, one after the other; a ratio is taken within a round, and the median over the rounds is
 //! printed. So a machine that is busy for a while changes little.

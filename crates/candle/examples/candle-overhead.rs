@@ -1,6 +1,6 @@
 //! What a training step costs beside one with Candle's own optimizers: both in turns, in one run, on both examples.
 //!
-//! `RAYON_NUM_THREADS=1 cargo run --release -p untuned-candle --example overhead`
+//! `RAYON_NUM_THREADS=1 cargo run --release -p untuned-candle --example candle-overhead`
 
 mod shared;
 
