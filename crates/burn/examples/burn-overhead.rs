@@ -20,7 +20,10 @@ use untuned_burn::{Rate, StepError, Stepper};
 const STEPS: usize = 40;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let rounds = std::env::args().nth(1).map_or(Ok(60), |rounds| rounds.parse())?;
+    let rounds: usize = std::env::args().nth(1).map_or(Ok(60), |rounds| rounds.parse())?;
+    if rounds == 0 {
+        return Err("0 rounds measure nothing; give at least 1".into());
+    }
     let digits = Digits::load();
     let model = digits.network(128);
     println!("Digits, batches of 128, {} parameters", model.num_params());

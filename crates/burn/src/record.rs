@@ -25,36 +25,11 @@ const KEY: &str = "untuned";
 struct Numbers {
     made_for: MadeFor,
     method: Method,
-    around: Surroundings,
+    around: Around,
     step: u64,
     x0_norm: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     best: Option<f64>,
-}
-
-/// What was put around the steps.
-#[derive(Serialize, Deserialize)]
-struct Surroundings {
-    rate: f64,
-    weight_decay: f64,
-    clip: Option<f64>,
-}
-
-impl Surroundings {
-    /// What is different here, in words. The factor of the rate changes in a run, and is part of its state.
-    fn difference(&self, here: &Around) -> Option<String> {
-        let clip = |norm: Option<f64>| norm.map_or("none".to_string(), |norm| norm.to_string());
-        let differ = |what, there: String, here: String| {
-            Some(format!("its {what} is {there}, and here it is {here}; say the same before loading"))
-        };
-        if self.weight_decay != here.weight_decay {
-            return differ("weight decay", self.weight_decay.to_string(), here.weight_decay.to_string());
-        }
-        if self.clip != here.clip {
-            return differ("clipping norm", clip(self.clip), clip(here.clip));
-        }
-        None
-    }
 }
 
 /// What a state and what it is loaded into must have in common.
@@ -103,6 +78,20 @@ impl MadeFor {
     }
 }
 
+/// What was put around the steps of a state and is different here, in words. The factor of the rate changes in a run, and is part of
+/// its state.
+fn other_around(there: &Around, here: &Around) -> Option<String> {
+    let clip = |around: &Around| around.clip.map_or("none".to_string(), |norm| norm.to_string());
+    let (what, there, here) = if there.weight_decay != here.weight_decay {
+        ("weight decay", there.weight_decay.to_string(), here.weight_decay.to_string())
+    } else if there.clip != here.clip {
+        ("clipping norm", clip(there), clip(here))
+    } else {
+        return None;
+    };
+    Some(format!("its {what} is {there}, and here it is {here}; say the same before loading"))
+}
+
 impl Stepper {
     /// The state, to be saved and [loaded](Stepper::load_record): a run that goes on from it makes the same steps to the last bit. The
     /// module is saved by Burn.
@@ -123,9 +112,8 @@ impl Stepper {
             }
         }
         let (made_for, method) = (self.made_for.clone(), self.method.clone());
-        let Around { rate, weight_decay, clip } = self.around;
-        let around = Surroundings { rate, weight_decay, clip };
-        let numbers = Numbers { made_for, method, around, step: self.step, x0_norm, best: lowest };
+        let (around, step) = (self.around, self.step);
+        let numbers = Numbers { made_for, method, around, step, x0_norm, best: lowest };
         let writer = Writer::new(tensors).with_metadata(KEY, &serde_json::to_string(&numbers)?);
         Ok(OptimizerRecord::from_bytes(writer.into_bytes()?)?)
     }
@@ -142,7 +130,7 @@ impl Stepper {
         let text = text.ok_or_else(|| StepError::Record("it is not the state of a `Stepper`".to_string()))?;
         let numbers: Numbers = serde_json::from_str(text)?;
         let difference = numbers.made_for.difference(&self.made_for);
-        if let Some(difference) = difference.or_else(|| numbers.around.difference(&self.around)) {
+        if let Some(difference) = difference.or_else(|| other_around(&numbers.around, &self.around)) {
             return Err(StepError::Record(difference));
         }
         if numbers.method.keeps() != self.method.keeps() {

@@ -165,7 +165,7 @@ pub struct At<'a, S: Space> {
 }
 
 /// What a run puts around an optimizer's step.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Around {
     /// Multiplies the learning rate: warm-up and schedule.
     pub rate: f64,
