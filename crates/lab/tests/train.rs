@@ -20,7 +20,7 @@ use untuned::optimizers::catalog;
 use untuned_lab::train::checkpoint::read_arrays;
 use untuned_lab::train::folder::{self, Opened};
 use untuned_lab::train::run::Stepped;
-use untuned_lab::train::{Ended, Options, Outcome, Overrides, Sinks, Watch, train};
+use untuned_lab::train::{Ended, Options, Outcome, Overrides, Watch, train};
 
 const GPT: &str =
     "model = \"gpt\"\nbatch = 2\nsteps = 9\nevaluate_every = 4\ncheckpoint_every = 3\nevaluate_tokens = 64
@@ -83,18 +83,12 @@ impl Bench {
     }
 
     fn train(&self, opened: &Opened, threads: usize, stop: Option<u64>) -> (Ended, StopAfter) {
-        self.train_into(opened, threads, stop, Sinks::default())
+        self.train_as(opened, &Options { threads: Some(threads), ..Options::default() }, stop)
     }
 
-    fn train_into(
-        &self,
-        opened: &Opened,
-        threads: usize,
-        stop: Option<u64>,
-        sinks: Sinks,
-    ) -> (Ended, StopAfter) {
+    fn train_as(&self, opened: &Opened, options: &Options, stop: Option<u64>) -> (Ended, StopAfter) {
         let mut watch = StopAfter { steps: stop, ..StopAfter::default() };
-        (train(opened, &Options { threads: Some(threads), sinks }, &mut watch).unwrap(), watch)
+        (train(opened, options, &mut watch).unwrap(), watch)
     }
 
     /// The last weights, the trace without times, and the evaluations.
@@ -177,6 +171,32 @@ fn resumes_to_the_same_bits(bench: &Bench, text: &str, name: &str, set: &[&str])
 
     let again = bench.train(&bench.open(text, &parts, set, true), 1, None);
     assert_eq!((again.0.outcome, again.1.made), (Outcome::Already, 0), "{name}");
+}
+
+/// Of such a run no weights of its beginning or end are written, and the rest is that of any run; killed before its first
+/// checkpoint, it begins again.
+#[test]
+fn dropped_weights_are_those_that_nothing_goes_on_from() {
+    let bench = Bench::new();
+    let options = Options { threads: Some(1), drops_weights: true, ..Options::default() };
+    let checkpoints = || {
+        let entries = fs::read_dir(bench.path("dropped/checkpoint")).into_iter().flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    bench.train(&bench.open(GPT, "whole", &[], false), 2, None);
+    let (ended, _) = bench.train_as(&bench.open(GPT, "dropped", &[], false), &options, Some(2));
+    assert_eq!(ended.outcome, Outcome::Interrupted { step: 2 });
+    assert_eq!(checkpoints(), ["step-000000002"]);
+    fs::remove_dir_all(bench.path("dropped/checkpoint")).unwrap();
+    let (ended, watch) = bench.train_as(&bench.open(GPT, "dropped", &[], true), &options, None);
+    assert_eq!((ended.outcome, watch.made), (Outcome::Finished, 9));
+    assert_eq!(checkpoints(), ["step-000000003", "step-000000006"]);
+    assert_eq!(trace(&bench.path("dropped")), trace(&bench.path("whole")));
+    let evaluated = |name: &str| fs::read_to_string(bench.path(name).join("eval.jsonl")).unwrap();
+    assert_eq!(evaluated("dropped"), evaluated("whole"));
 }
 
 #[test]

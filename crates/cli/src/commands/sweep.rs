@@ -148,9 +148,10 @@ fn one(args: &Sweep, plan: &Plan, index: usize, out: &Path) -> Result<(), End> {
         stop_with_standard_input();
     }
     let shared = &args.shared;
-    let options = Options { threads: shared.threads.map(usize::from), sinks: shared.sinks() };
+    let threads = shared.threads.map(usize::from);
+    let options = Options { threads, sinks: shared.sinks(), drops_weights: !shared.keep_weights };
     let mut progress = train::Progress::new();
-    let ended = sweep::run_trial(trial, out, shared.keep_weights, &options, &mut progress);
+    let ended = sweep::run_trial(trial, out, &options, &mut progress);
     progress.finish();
     let folder = sweep::folder(out, index);
     if let (true, Err(TrainError::Busy { .. })) = (args.worker, &ended) {

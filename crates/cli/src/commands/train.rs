@@ -41,7 +41,7 @@ pub fn run(args: &Train) -> Result<(), End> {
 
 fn options(args: &Train) -> Options {
     let sinks = Sinks { csv: args.csv, tensorboard: args.tensorboard };
-    Options { threads: args.threads.map(usize::from), sinks }
+    Options { threads: args.threads.map(usize::from), sinks, drops_weights: false }
 }
 
 /// What was typed beside a file's name and its scale.

@@ -55,8 +55,8 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Option<T> {
     bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok())
 }
 
-/// Makes a trial, or goes on with it. Of one that has ended the weights are kept on request only: a sweep of the paper's networks
-/// would fill a disk. That it failed is recorded in its folder, so that it is a result too; that another process
+/// Makes a trial, or goes on with it. Where `options` drop the weights, no checkpoint is left of one that has ended: those of a sweep of
+/// the paper's networks would fill a disk. That it failed is recorded in its folder, so that it is a result too; that another process
 /// works on it is not.
 ///
 /// # Errors
@@ -64,7 +64,6 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Option<T> {
 pub fn run_trial(
     trial: &Trial,
     out: &Path,
-    keep_weights: bool,
     options: &Options,
     watch: &mut dyn Watch,
 ) -> Result<Ended, TrainError> {
@@ -77,7 +76,7 @@ pub fn run_trial(
             _ => {}
         }
         let ended = train(&open_resolved(trial.config.clone(), &folder)?, options, watch)?;
-        if ended.summary.is_some() && !keep_weights {
+        if ended.summary.is_some() && options.drops_weights {
             let path = folder.join(CHECKPOINT);
             match fs::remove_dir_all(&path) {
                 Err(error) if path.exists() => return Err(TrainError::io("remove", &path)(error)),

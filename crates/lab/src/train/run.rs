@@ -144,6 +144,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// What is written beside the trace.
     pub sinks: Sinks,
+    /// Whether the weights are of no use once the run has ended: checkpoints are then those that it needs to go on.
+    pub drops_weights: bool,
 }
 
 /// Makes a run, or goes on with it. Sinks that the folder has go on too.
@@ -160,7 +162,7 @@ pub fn train(opened: &Opened, options: &Options, watch: &mut dyn Watch) -> Resul
     }
     let place = opened.config.place()?;
     Shape::of(&opened.config)?.check_on(place, opened.config.batch)?;
-    let training = Training { opened, sinks: options.sinks, watch };
+    let training = Training { opened, options, watch };
     place.run(options.threads, training).map_err(|error| fit::with_batch_that_fits(error, &opened.config))
 }
 
@@ -178,7 +180,7 @@ fn already_ended(opened: &Opened) -> Result<Option<Ended>, TrainError> {
 
 struct Training<'a> {
     opened: &'a Opened,
-    sinks: Sinks,
+    options: &'a Options,
     watch: &'a mut dyn Watch,
 }
 
@@ -191,7 +193,7 @@ impl Work for Training<'_> {
         D::Buffer: Send,
         D::Ids: Send,
     {
-        let Training { opened, sinks, watch } = self;
+        let Training { opened, options, watch } = self;
         let config = &opened.config;
         let shape = Shape::of(config)?;
         let data = Data::open(config, &shape)?;
@@ -236,13 +238,14 @@ impl Work for Training<'_> {
             write_whole(folder, CONFIG, config.to_toml().as_bytes())?;
             write_whole(folder, META, &pretty(&meta))?;
         }
-        record.add(sinks, seconds)?;
+        record.add(options.sinks, seconds)?;
         let (description, steps, place) = (&data.description, data.steps, place.words());
         watch.begins(&Beginning { data: description, parameters, steps, done, place });
         let mut trainer = Trainer::new(device, config, data, network, state, folder, record)?;
         if let Some(found) = found {
             trainer.restore(found)?;
         }
+        trainer.drops_weights = options.drops_weights;
         trainer.run(watch)
     }
 }
@@ -297,6 +300,7 @@ struct Trainer<'a, D: Device> {
     started: Instant,
     /// The time of the run's earlier parts.
     seconds_before: f64,
+    drops_weights: bool,
 }
 
 impl<'a, D: Device> Trainer<'a, D> {
@@ -337,6 +341,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             record,
             started: Instant::now(),
             seconds_before: 0.0,
+            drops_weights: false,
         })
     }
 
@@ -379,8 +384,8 @@ impl<'a, D: Device> Trainer<'a, D> {
             if evaluate && self.evaluate_once(watch)? {
                 return self.given_up(last_good);
             }
-            let due = step.is_multiple_of(self.config.checkpoint_every) && (step > begun_at || step == 0);
-            if due {
+            let first = step == 0 && !self.drops_weights;
+            if first || step.is_multiple_of(self.config.checkpoint_every) && step > begun_at {
                 self.checkpoint()?;
             }
             if watch.stop() {
@@ -398,7 +403,9 @@ impl<'a, D: Device> Trainer<'a, D> {
         if self.evaluate_once(watch)? {
             return self.given_up(last_good);
         }
-        self.checkpoint()?;
+        if !self.drops_weights {
+            self.checkpoint()?;
+        }
         self.end(Outcome::Finished)
     }
 
@@ -610,7 +617,7 @@ impl<'a, D: Device> Trainer<'a, D> {
     }
 
     fn given_up(mut self, last_good: u64) -> Result<Ended, TrainError> {
-        if !self.checkpoint()? {
+        if !self.drops_weights && !self.checkpoint()? {
             self.forget_after(last_good)?;
         }
         let step = self.state.step;

@@ -10,7 +10,8 @@ use untuned_lab::train::{Options, Outcome, Sinks};
 
 use crate::{Bench, GPT, rows};
 
-const ALL: Sinks = Sinks { csv: true, tensorboard: true };
+const BOTH: Options =
+    Options { threads: Some(2), sinks: Sinks { csv: true, tensorboard: true }, drops_weights: false };
 const EVENTS: &str = "tensorboard/events.out.tfevents.untuned";
 const SET: [&str; 2] = ["rule=gd:lr=0.1", "smoothness_every=2"];
 
@@ -152,7 +153,7 @@ fn they_hold_every_row() {
         [("learns", "rule=gd:lr=0.1"), ("wild", "rule=adamw:lr=3e37"), ("estimates", "rule=prodigy")]
     {
         let set = [rule, "smoothness_every=2", "max_refusals=9"];
-        bench.train_into(&bench.open(GPT, run, &set, false), 2, None, ALL);
+        bench.train_as(&bench.open(GPT, run, &set, false), &BOTH, None);
         let run = bench.path(run);
         for (lines, file, columns) in [
             (
@@ -188,11 +189,11 @@ fn they_hold_every_row() {
 #[test]
 fn a_run_in_parts_leaves_the_same() {
     let bench = Bench::new();
-    bench.train_into(&bench.open(GPT, "whole", &SET, false), 2, None, ALL);
-    bench.train_into(&bench.open(GPT, "parts", &SET, false), 2, Some(5), ALL);
+    bench.train_as(&bench.open(GPT, "whole", &SET, false), &BOTH, None);
+    bench.train_as(&bench.open(GPT, "parts", &SET, false), &BOTH, Some(5));
     // As after a kill: rows were written that no checkpoint knows.
     fs::remove_dir_all(bench.path("parts/checkpoint/step-000000005")).unwrap();
-    bench.train_into(&bench.open(GPT, "parts", &SET, true), 2, Some(3), ALL);
+    bench.train_as(&bench.open(GPT, "parts", &SET, true), &BOTH, Some(3));
     // A sink goes on though it is not asked for again.
     let (ended, _) = bench.train(&bench.open(GPT, "parts", &SET, true), 2, None);
     assert_eq!(ended.outcome, Outcome::Finished);
@@ -202,10 +203,10 @@ fn a_run_in_parts_leaves_the_same() {
 #[test]
 fn a_run_that_has_ended_can_be_written_again() {
     let bench = Bench::new();
-    bench.train_into(&bench.open(GPT, "whole", &SET, false), 2, None, ALL);
+    bench.train_as(&bench.open(GPT, "whole", &SET, false), &BOTH, None);
     bench.train(&bench.open(GPT, "plain", &SET, false), 2, None);
     assert!(!bench.path("plain/trace.csv").exists() && !bench.path("plain/tensorboard").exists());
-    let (ended, _) = bench.train_into(&bench.open(GPT, "plain", &SET, true), 2, None, ALL);
+    let (ended, _) = bench.train_as(&bench.open(GPT, "plain", &SET, true), &BOTH, None);
     assert_eq!(ended.outcome, Outcome::Already);
     assert_same(&bench, "plain", "whole");
 }
@@ -216,8 +217,7 @@ fn a_sink_that_cannot_be_written_is_an_error() {
     let opened = bench.open(GPT, "run", &SET, false);
     fs::create_dir_all(bench.path("run/trace.csv")).unwrap();
     let mut watch = crate::StopAfter::default();
-    let error = untuned_lab::train::train(&opened, &Options { threads: Some(1), sinks: ALL }, &mut watch)
-        .unwrap_err();
+    let error = untuned_lab::train::train(&opened, &BOTH, &mut watch).unwrap_err();
     assert!(error.to_string().contains("trace.csv"), "{error}");
 }
 
@@ -252,7 +252,7 @@ fn tensorboard_itself_reads_the_events() {
         }
     };
     let bench = Bench::new();
-    bench.train_into(&bench.open(GPT, "run", &SET, false), 2, None, ALL);
+    bench.train_as(&bench.open(GPT, "run", &SET, false), &BOTH, None);
     let run = bench.path("run");
     let output = Command::new(python).args(["-c", READ_BY_TENSORBOARD]).arg(run.join("tensorboard")).output();
     let output = output.unwrap();
