@@ -343,12 +343,12 @@ pub fn parameter(run: &Run, name: &str) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::train::{Config, Overrides};
 
     /// A run of a rule with its validation and test loss; one without diverged.
-    pub(super) fn run(rule: &str, seed: u64, losses: Option<(f64, f64)>) -> Run {
+    pub(crate) fn run(rule: &str, seed: u64, losses: Option<(f64, f64)>) -> Run {
         let mut overrides = Overrides::default();
         overrides.set(&format!("rule={rule}")).unwrap();
         overrides.set(&format!("seed={seed}")).unwrap();
