@@ -432,25 +432,6 @@ fn specs_of_both_tables_and_their_mistakes() {
     }
 }
 
-/// By hand: √v̂ = |g| at first, so that Σg²/D = 7 and m = 0.1·(1, −1) with a norm of √0.02; ‖x‖ = 5.
-#[test]
-fn a_radius_bounds_the_step_of_polyak_adam() {
-    let free = Run::new(build("polyak-adam:eps=1e-30"), &[3.0, 4.0], 0);
-    let bound = Run::new(build("polyak-adam:eps=1e-30,radius=0.01"), &[3.0, 4.0], 0);
-    let wide = Run::new(build("polyak-adam:eps=1e-30,radius=0.1"), &[3.0, 4.0], 0);
-    let size = |mut run: Run<AnyOptimizer>| {
-        let size = run.step_seen(&Observation::new(0, 14.0, 5.0), &[3.0, -4.0]).unwrap();
-        (size, run.x)
-    };
-    let (close, wanted) = (|a: f64, b: f64| (a - b).abs() < 1e-15, 0.05 / 0.02f64.sqrt());
-    assert!(close(size(free).0, 1.0) && close(size(wide).0, 1.0));
-    let (reached, x) = size(bound);
-    assert!(close(reached, wanted), "{reached} {wanted}");
-    assert!(close((x[0] - 3.0).hypot(x[1] - 4.0), 0.05), "{x:?}");
-    // From 0 there is no length to compare with: the first step is Polyak's.
-    assert!(close(size(Run::new(build("polyak-adam:eps=1e-30,radius=0.01"), &[0.0, 0.0], 0)).0, 1.0));
-}
-
 /// With f − l = 14 and Σg²/D = 7, then 7 and 7: η is ½·2, then ½·(0.99·0.14 + 0.07)/(0.99·0.07 + 0.07), where the batch's own step is 1.
 #[test]
 fn polyak_adam_tells_what_part_of_polyaks_step_it_makes() {

@@ -94,7 +94,6 @@ pub fn specs() -> Vec<String> {
     let mut specs = vec![
         "adaptive-polyak:variant=epochs,epochs=4".to_string(),
         "decsps:grad_shift=0.01".to_string(),
-        "polyak-adam:radius=0.02".to_string(),
         "prodigy:beta1=0,d0=0.01".to_string(),
     ];
     for entry in catalog() {

@@ -21,7 +21,7 @@ pub fn problem(x: &[f64], t: u64) -> (f64, Vec<f64>) {
 
 /// Every method of the library with its defaults, and each of the optimizers once with each word of each of its options.
 pub fn specs() -> Vec<String> {
-    let mut specs = vec!["polyak-adam:radius=0.02".to_string(), "prodigy:beta1=0,d0=0.01".to_string()];
+    let mut specs = vec!["prodigy:beta1=0,d0=0.01".to_string()];
     for entry in catalog() {
         let needed = match entry.name {
             "gd" => ":lr=0.1",

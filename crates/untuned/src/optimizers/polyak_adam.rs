@@ -25,9 +25,6 @@ use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 /// that was made, is the method's [estimate](Optimizer::estimate). Momentum, a `D` that moves, batches and the decay to
 /// 0 are measured only.
 ///
-/// With `radius`, a step is at most that part of the largest norm that the parameters have had: `η·‖m‖ ≤ radius·max‖x‖`, the decay
-/// aside. It matters where the loss cannot come near `l`: Polyak's step is too long then.
-///
 /// ```
 /// # use untuned::{Observation, Setting, optimizers::OptimizerSpec};
 /// use untuned::optimizers::{Around, Keep, Optimizer, Plain, At};
@@ -61,8 +58,6 @@ pub struct PolyakAdam {
     pub eps: f64,
     /// Whether `η` is at most Polyak's step of the batch at hand.
     pub cap: bool,
-    /// The longest step relative to the parameters, where there is one.
-    pub radius: Option<f64>,
     /// `T`, where the rate decays.
     horizon: Option<u64>,
     /// `β2ᵗ`, a product as in AdamW.
@@ -70,8 +65,6 @@ pub struct PolyakAdam {
     /// Means of `f − l` and of `Σg²/D`, not corrected.
     gap: f64,
     square: f64,
-    /// `max‖x‖`, where there is a radius.
-    norm: f64,
     /// The steps made.
     steps: u64,
     /// The first loss.
@@ -109,12 +102,6 @@ impl Named for PolyakAdam {
                 meaning: "whether η is at most Polyak's step of the batch at hand",
             },
             Parameter {
-                name: "radius",
-                kind: Kind::PositiveOrInfinite,
-                default: Fallback::Number(f64::INFINITY),
-                meaning: "the longest step as a part of the parameters' norm",
-            },
-            Parameter {
                 name: "decay",
                 kind: Kind::Word(&["linear", "none"]),
                 default: Fallback::Word("linear"),
@@ -136,12 +123,10 @@ impl Named for PolyakAdam {
             beta2: spec.number("beta2"),
             eps: spec.number("eps"),
             cap: shared::yes(spec, "cap"),
-            radius: Some(spec.number("radius")).filter(|radius| radius.is_finite()),
             horizon: (spec.word("decay") == "linear").then_some(setting.steps),
             beta2_power: 1.0,
             gap: 0.0,
             square: 0.0,
-            norm: 0.0,
             steps: 0,
             first: 0.0,
             part: None,
@@ -174,20 +159,6 @@ fn direction<N: Number>([old, new]: [N; 2], m: N, g: N, d: N) -> N {
     old * m + new * g / d
 }
 
-/// `Σ g²/D`, `‖m‖²` with the next `m`, and `‖x‖²`.
-struct SquareAndNorms;
-
-impl Measure<6, 4, 3> for SquareAndNorms {
-    const NARROW: bool = true;
-
-    #[inline(always)]
-    fn each<N: Number>([old, new, root, eps, old_m, new_m]: [N; 6], _: N, [v, g, m, x]: [N; 4]) -> [N; 3] {
-        let d = geometry([old, new, root, eps], v, g).1;
-        let m = direction([old_m, new_m], m, g, d);
-        [g * (g / d), m * m, x * x]
-    }
-}
-
 /// `m ← β1·m + (1 − β1)·g/D`, `x ← x·(1 − decay) − η·m`.
 struct Descend;
 
@@ -213,32 +184,25 @@ impl PolyakAdam {
     }
 }
 
-/// State: two vectors. A step is a pass that reads 2 vectors, or 4 with a radius, and one that reads 4 and writes 3.
+/// State: two vectors. A step is a pass that reads 2 vectors, and one that reads 4 and writes 3.
 impl Optimizer for PolyakAdam {
     fn keeps(&self) -> Vec<Keep> {
         vec![Keep::zeros("direction"), Keep::zeros("squares")]
     }
 
     fn measures(&self) -> usize {
-        if self.radius.is_some() { 3 } else { 1 }
+        1
     }
 
     fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
-        let (m, v) = (&at.kept[0], &at.kept[1]);
-        if self.radius.is_some() {
-            let [old, new, root, eps] = self.geometry();
-            let scalars = [old, new, root, eps, self.beta1, 1.0 - self.beta1];
-            at.space.measure(SquareAndNorms, scalars, 0.0, [v, at.gradient, m, &*at.x], sums, first);
-        } else {
-            at.space.measure(Square, self.geometry(), 0.0, [v, at.gradient], sums, first);
-        }
+        at.space.measure(Square, self.geometry(), 0.0, [&at.kept[1], at.gradient], sums, first);
     }
 
     fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
         assert_eq!(sums.len(), self.measures(), "the sums that it measures");
         check_square::<S>(seen, 1.0)?;
-        check_sums(seen, &["Σg²/D", "‖m‖²", "‖x‖²"], sums)?;
+        check_sums(seen, &["Σg²/D"], sums)?;
         let square = sums[0];
         if let Some(horizon) = self.horizon.filter(|horizon| seen.step >= *horizon) {
             let remedy = "make it with a larger number of steps, or add `decay=none`";
@@ -250,18 +214,10 @@ impl Optimizer for PolyakAdam {
         let polyak = |gap: f64, square: f64| if square > 0.0 { gap / square } else { 0.0 };
         // What the means lack of their beginning is the same for both.
         let mut size = self.factor * polyak(mean_gap, mean_square);
-        if self.cap {
-            size = size.min(polyak(gap.value, square));
-        }
-        let mut norm = self.norm;
-        if let (Some(radius), &[_, moved, place]) = (self.radius, sums) {
-            norm = norm.max(place.sqrt());
-            // At 0 there is nothing to compare a step with.
-            if norm > 0.0 && moved > 0.0 {
-                size = size.min(radius * norm / moved.sqrt());
-            }
-        }
         let own = polyak(gap.value, square);
+        if self.cap {
+            size = size.min(own);
+        }
         let part = Some(size / own).filter(|part| part.is_finite());
         let left = self.horizon.map_or(1.0, |horizon| (horizon - seen.step) as f64 / horizon as f64);
         let step = Step::new(size * left * at.around.rate, seen)?.mark(gap);
@@ -277,7 +233,7 @@ impl Optimizer for PolyakAdam {
             self.first = seen.loss;
         }
         self.steps += 1;
-        (self.gap, self.square, self.norm, self.part) = (mean_gap, mean_square, norm, part);
+        (self.gap, self.square, self.part) = (mean_gap, mean_square, part);
         Ok(step)
     }
 
@@ -285,7 +241,7 @@ impl Optimizer for PolyakAdam {
         false
     }
 
-    /// What part of the batch's own Polyak step was made, the decay aside: `a·κ`, or less where a radius binds.
+    /// What part of the batch's own Polyak step was made, the decay aside: `a·κ`.
     fn estimate(&self) -> Option<f64> {
         self.part
     }
@@ -297,7 +253,7 @@ impl Optimizer for PolyakAdam {
             let less = 0.5 * factor;
             format!(
                 "the mean loss is {mean:.4} after {steps} steps, and the first was {first:.4}: the steps may be too long, as where the loss \
-                 cannot come near lower_bound = {lower_bound}; try factor={less}, or radius=0.02 where nothing decays"
+                 cannot come near lower_bound = {lower_bound}; try factor={less}"
             )
         })
     }
