@@ -28,6 +28,9 @@ struct Numbers {
     around: Around,
     step: u64,
     x0_norm: f64,
+    /// Of each parameter; none where all are 1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    scales: Vec<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     best: Option<f64>,
 }
@@ -100,9 +103,12 @@ impl Stepper {
     /// When the device cannot be read.
     pub fn to_record(&self) -> Result<OptimizerRecord, StepError> {
         let mut tensors = Vec::new();
-        let (mut x0_norm, mut lowest) = (0.0, None);
+        let (mut x0_norm, mut scales, mut lowest) = (0.0, Vec::new(), None);
         if let Some(state) = &self.state {
             x0_norm = state.x0_norm;
+            if state.parameters.scales.iter().any(|&scale| scale != 1.0) {
+                scales.clone_from(&state.parameters.scales);
+            }
             for (keep, vector) in self.method.keeps().iter().zip(&state.kept) {
                 pack(&state.parameters, keep.name, vector, &self.reads, &mut tensors)?;
             }
@@ -113,7 +119,7 @@ impl Stepper {
         }
         let (made_for, method) = (self.made_for.clone(), self.method.clone());
         let (around, step) = (self.around, self.step);
-        let numbers = Numbers { made_for, method, around, step, x0_norm, best: lowest };
+        let numbers = Numbers { made_for, method, around, step, x0_norm, scales, best: lowest };
         let writer = Writer::new(tensors).with_metadata(KEY, &serde_json::to_string(&numbers)?);
         Ok(OptimizerRecord::from_bytes(writer.into_bytes()?)?)
     }
@@ -145,7 +151,7 @@ impl Stepper {
         if numbers.step > 0 {
             let mut taken = Taken::look(module, &GradientsParams::new(), &[]);
             taken.check()?;
-            let parameters = self.parameters(taken.slots);
+            let mut parameters = self.parameters(taken.slots);
             let kept = numbers.method.keeps();
             let kept = kept.iter().map(|keep| unpack(&parameters, keep.name, &mut tensors));
             let kept = kept.collect::<Result<_, _>>()?;
@@ -153,6 +159,14 @@ impl Stepper {
                 Some(loss) => Some((loss, unpack(&parameters, "best_point", &mut tensors)?)),
                 None => None,
             };
+            if !numbers.scales.is_empty() {
+                if numbers.scales.len() != parameters.slots.len() {
+                    let (there, here) = (numbers.scales.len(), parameters.slots.len());
+                    let why = format!("it is of {there} parameters, and the module has {here}");
+                    return Err(StepError::Record(why));
+                }
+                parameters.scales.clone_from(&numbers.scales);
+            }
             state = Some(State { kept, x0_norm: numbers.x0_norm, best, ..State::new(parameters) });
         }
         if let Some(name) = tensors.keys().min() {

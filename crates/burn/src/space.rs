@@ -9,7 +9,7 @@ use pulp::Arch;
 use untuned::optimizers::formula::Program;
 use untuned::optimizers::interpreter::{Plan, Value};
 use untuned::optimizers::slices::{self, Sums as Lanes};
-use untuned::optimizers::{Change, Measure, Number, Space};
+use untuned::optimizers::{Change, Here, Measure, Number, Space, scales};
 
 use crate::StepError;
 use crate::reads::Reads;
@@ -20,7 +20,7 @@ struct Square;
 
 impl Measure<0, 1, 1> for Square {
     #[inline(always)]
-    fn each<N: Number>(_: [N; 0], _: N, [g]: [N; 1]) -> [N; 1] {
+    fn each<N: Number>(_: [N; 0], _: Here<N>, [g]: [N; 1]) -> [N; 1] {
         [g * g]
     }
 }
@@ -28,11 +28,11 @@ impl Measure<0, 1, 1> for Square {
 /// A pass that changes memory, with the widest instructions that the processor has.
 fn change_memory<T: Number, F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
     scalars: [f64; S],
-    decay: f64,
+    here: Here<f64>,
     change: [&mut [T]; M],
     read: [&[T]; R],
 ) {
-    Arch::new().dispatch(move || slices::change::<T, F, S, M, R>(scalars, decay, change, read));
+    Arch::new().dispatch(move || slices::change::<T, F, S, M, R>(scalars, here, change, read));
 }
 
 /// A pass that sums over memory, likewise.
@@ -44,16 +44,16 @@ fn measure_memory<
     const K: usize,
 >(
     scalars: [f64; S],
-    decay: f64,
+    here: Here<f64>,
     read: [&[T]; R],
 ) -> [f64; K] {
-    let sums = move || slices::measure::<T, F, S, R, K>(scalars, decay, read, Lanes::ZERO);
+    let sums = move || slices::measure::<T, F, S, R, K>(scalars, here, read, Lanes::ZERO);
     Arch::new().dispatch(sums).total()
 }
 
 /// `Σ g²`.
 fn square_norm<T: Number + Into<f64>>(vector: &[T]) -> f64 {
-    let [sum] = measure_memory::<T, Square, 0, 1, 1>([], 0.0, [vector]);
+    let [sum] = measure_memory::<T, Square, 0, 1, 1>([], Here { decay: 0.0, scale: 1.0 }, [vector]);
     sum
 }
 
@@ -157,6 +157,8 @@ pub(crate) struct Parameters {
     pub(crate) slots: Vec<Arc<Slot>>,
     /// Of each parameter, whether it decays.
     decays: Vec<bool>,
+    /// Of each parameter, how large its numbers are at the start, beside those of the others.
+    pub(crate) scales: Vec<f64>,
     /// Of each parameter, whether it is in the processor's memory and passes over it are loops.
     host: Vec<bool>,
     /// Whether a pass changes anything.
@@ -168,7 +170,7 @@ impl Parameters {
     pub(crate) fn new(slots: Vec<Arc<Slot>>, all_decay: bool, loops: bool) -> Parameters {
         let decays = slots.iter().map(|slot| all_decay || slot.shape.len() >= 2).collect();
         let host = slots.iter().map(|slot| loops && slot.dtype == slot.wide() && is_flex(&slot.device));
-        Parameters { host: host.collect(), slots, decays, moves: true }
+        Parameters { host: host.collect(), scales: vec![1.0; slots.len()], slots, decays, moves: true }
     }
 
     /// The same, in which nothing changes: a method's step then only says its size.
@@ -207,22 +209,38 @@ impl Parameters {
     /// f64 anyway.
     pub(crate) fn square_norm(&self, vector: &Vector, sums: &mut Sums, at: usize) {
         sums.clear(at, 1);
-        for (part, slot) in vector.0.iter().zip(&self.slots) {
-            match part {
-                Part::Host(data) if slot.dtype == DType::F64 => {
-                    sums.known[at] += square_norm(slice::<f64>(data));
-                }
-                Part::Host(data) => sums.known[at] += square_norm(slice::<f32>(data)),
-                Part::Device(tensor) => {
-                    let wide = cast(tensor.clone(), widest(slot));
-                    sums.pending.push((at, (wide.clone() * wide).sum()));
-                }
-            }
-        }
+        vector.0.iter().zip(&self.slots).for_each(|(part, slot)| add_square(part, slot, sums, at));
     }
 
-    fn decay(&self, at: usize, decay: f64) -> f64 {
-        if self.decays[at] { decay } else { 0.0 }
+    /// The same, with the scales of this point.
+    pub(crate) fn scaled(mut self, x: &Vector, reads: &Reads) -> Result<Parameters, StepError> {
+        let matrix = |slot: &Slot| slot.shape.len() >= 2;
+        // A matrix alone has nothing beside it.
+        if self.slots.iter().filter(|slot| matrix(slot)).count() > 1 {
+            let mut sums = Sums::new(self.slots.len());
+            let parts = x.0.iter().zip(&self.slots).enumerate();
+            parts.for_each(|(at, (part, slot))| add_square(part, slot, &mut sums, at));
+            let squares = sums.read(reads)?;
+            let sizes = self.slots.iter().zip(squares).map(|(slot, sum)| (matrix(slot), slot.len(), sum));
+            self.scales = scales(sizes);
+        }
+        Ok(self)
+    }
+
+    fn here(&self, at: usize, decay: f64) -> Here<f64> {
+        Here { decay: if self.decays[at] { decay } else { 0.0 }, scale: self.scales[at] }
+    }
+}
+
+/// Adds `Σ v²` of one parameter to a sum.
+fn add_square(part: &Part, slot: &Slot, sums: &mut Sums, at: usize) {
+    match part {
+        Part::Host(data) if slot.dtype == DType::F64 => sums.known[at] += square_norm(slice::<f64>(data)),
+        Part::Host(data) => sums.known[at] += square_norm(slice::<f32>(data)),
+        Part::Device(tensor) => {
+            let wide = cast(tensor.clone(), widest(slot));
+            sums.pending.push((at, (wide.clone() * wide).sum()));
+        }
     }
 }
 
@@ -273,7 +291,7 @@ struct Scale;
 
 impl Change<1, 1, 0> for Scale {
     #[inline(always)]
-    fn each<N: Number>([factor]: [N; 1], _: N, [v]: [N; 1], []: [N; 0]) -> [N; 1] {
+    fn each<N: Number>([factor]: [N; 1], _: Here<N>, [v]: [N; 1], []: [N; 0]) -> [N; 1] {
         [factor * v]
     }
 }
@@ -321,19 +339,19 @@ impl Space for Parameters {
         for (at, slot) in self.slots.iter().enumerate() {
             let mut new = change.each_mut().map(|vector| &mut vector.0[at]);
             let given = read.map(|vector| &vector.0[at]);
-            let decay = self.decay(at, decay);
+            let here = self.here(at, decay);
             if self.host[at] {
                 if slot.dtype == DType::F64 {
-                    change_memory::<f64, F, S, M, R>(scalars, decay, all_mut(new), all(given));
+                    change_memory::<f64, F, S, M, R>(scalars, here, all_mut(new), all(given));
                 } else {
-                    change_memory::<f32, F, S, M, R>(scalars, decay, all_mut(new), all(given));
+                    change_memory::<f32, F, S, M, R>(scalars, here, all_mut(new), all(given));
                 }
                 continue;
             }
             let plan = plan.get_or_insert_with(|| Plan::new(Program::of_change::<F, S, M, R>()));
             let types = new.each_ref().map(|part| on_device(part).dtype());
             let narrow = slot.wide() != DType::F64;
-            let Ok(results) = plan.run::<Lists>(narrow, &scalars, decay, |i| {
+            let Ok(results) = plan.run::<Lists>(narrow, &scalars, here, |i| {
                 let tensor = match new.get_mut(i) {
                     // Nobody needs what is there any more.
                     Some(Part::Device(tensor)) => tensor.extract(),
@@ -364,12 +382,12 @@ impl Space for Parameters {
         let mut plan = None;
         for (at, slot) in self.slots.iter().enumerate() {
             let given = read.map(|vector| &vector.0[at]);
-            let decay = self.decay(at, decay);
+            let here = self.here(at, decay);
             if self.host[at] {
                 let terms = if slot.dtype == DType::F64 {
-                    measure_memory::<f64, F, S, R, K>(scalars, decay, all(given))
+                    measure_memory::<f64, F, S, R, K>(scalars, here, all(given))
                 } else {
-                    measure_memory::<f32, F, S, R, K>(scalars, decay, all(given))
+                    measure_memory::<f32, F, S, R, K>(scalars, here, all(given))
                 };
                 sums.known[first..].iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
                 continue;
@@ -377,7 +395,7 @@ impl Space for Parameters {
             let plan = plan.get_or_insert_with(|| Plan::new(Program::of_measure::<F, S, R, K>()));
             let dtype = if F::NARROW { slot.wide() } else { widest(slot) };
             let vector = |i: usize| Ok(cast(on_device(given[i]).clone(), dtype));
-            let Ok(terms) = plan.run::<Lists>(dtype != DType::F64, &scalars, decay, vector);
+            let Ok(terms) = plan.run::<Lists>(dtype != DType::F64, &scalars, here, vector);
             for (i, value) in terms.into_iter().enumerate() {
                 match value {
                     Value::Tensor(terms) => sums.pending.push((first + i, cast(terms, widest(slot)).sum())),
@@ -399,7 +417,7 @@ mod tests {
         const NARROW: bool = NARROW;
 
         #[inline(always)]
-        fn each<N: Number>(_: [N; 0], _: N, [x, y]: [N; 2]) -> [N; 1] {
+        fn each<N: Number>(_: [N; 0], _: Here<N>, [x, y]: [N; 2]) -> [N; 1] {
             [(x - y) * (x - y)]
         }
     }

@@ -223,6 +223,8 @@ impl Stepper {
     ) -> Result<Report, StepError> {
         let first = self.step == 0;
         if first {
+            let parameters = Parameters::clone(&state.parameters).scaled(x, &self.reads)?;
+            state.parameters = Arc::new(parameters);
             let Ok(kept) = Keep::all(&*state.parameters, &self.method.keeps(), x);
             state.kept = kept;
         }

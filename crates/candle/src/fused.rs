@@ -4,7 +4,7 @@ use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Storage, Tensor, WithD
 use pulp::Arch;
 use std::cell::RefCell;
 use untuned::optimizers::slices::{self, Sums};
-use untuned::optimizers::{Change, Measure, Number};
+use untuned::optimizers::{Change, Here, Measure, Number};
 
 /// The numbers of a tensor on the CPU, f64 or f32.
 pub(crate) trait Element: Number + WithDType + Into<f64> {
@@ -27,7 +27,7 @@ impl Element for f64 {
 /// Changes tensors of one shape.
 pub(crate) fn change<T, F, const S: usize, const M: usize, const R: usize>(
     scalars: [f64; S],
-    decay: f64,
+    here: Here<f64>,
     change: [&Tensor; M],
     read: [&Tensor; R],
 ) -> Result<()>
@@ -42,14 +42,14 @@ where
     }
     writing(&change, &mut [], &mut |written: &mut [&mut [T]]| {
         let written = std::array::from_fn(|i| std::mem::take(&mut written[i]));
-        Arch::new().dispatch(move || slices::change::<T, F, S, M, R>(scalars, decay, written, given));
+        Arch::new().dispatch(move || slices::change::<T, F, S, M, R>(scalars, here, written, given));
     })
 }
 
 /// Sums over tensors of one shape.
 pub(crate) fn measure<T, F, const S: usize, const R: usize, const K: usize>(
     scalars: [f64; S],
-    decay: f64,
+    here: Here<f64>,
     read: [&Tensor; R],
 ) -> Result<[f64; K]>
 where
@@ -61,7 +61,7 @@ where
     for (slice, (storage, layout)) in given.iter_mut().zip(&locks) {
         *slice = numbers(storage, layout)?;
     }
-    let sums = move || slices::measure::<T, F, S, R, K>(scalars, decay, given, Sums::ZERO);
+    let sums = move || slices::measure::<T, F, S, R, K>(scalars, here, given, Sums::ZERO);
     Ok(Arch::new().dispatch(sums).total())
 }
 

@@ -3,7 +3,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
 use candle_nn::VarMap;
-use untuned::optimizers::{Around, At, Keep, Measure, Method, Number, Optimizer as _, Plain, Space as _};
+use untuned::optimizers::{
+    Around, At, Here, Keep, Measure, Method, Number, Optimizer as _, Plain, Space as _,
+};
 use untuned::{Observation, Refusal};
 
 use crate::space::{Sums, Tensors};
@@ -57,7 +59,7 @@ struct Square;
 
 impl Measure<1, 1, 1> for Square {
     #[inline(always)]
-    fn each<N: Number>([scale]: [N; 1], _: N, [g]: [N; 1]) -> [N; 1] {
+    fn each<N: Number>([scale]: [N; 1], _: Here<N>, [g]: [N; 1]) -> [N; 1] {
         let g = scale * g;
         [g * g]
     }
@@ -101,7 +103,7 @@ impl Untuned {
         let variables = variables::trained(variables, &config)?;
         // Scalar rules decay everything, as in the paper's experiments; optimizers decay matrices.
         let decays = |var: &Var| method.is_scalar() || var.rank() >= 2;
-        let space = Tensors::new(&variables, decays, config.fused).ok_or(Error::NoVariables)?;
+        let space = Tensors::new(&variables, decays, config.fused)?.ok_or(Error::NoVariables)?;
         let x: Vec<_> = variables.iter().map(|variable| variable.var.as_tensor().clone()).collect();
         let kept = Keep::all(&space, &method.keeps(), &x)?;
         space.check()?;

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use candle_core::{DType, Device, Result, Tensor, Var};
 use untuned::optimizers::formula::Program;
 use untuned::optimizers::interpreter::{Plan, Value};
-use untuned::optimizers::{Change, Measure, Space};
+use untuned::optimizers::{Change, Here, Measure, Space, scales};
 
 use crate::fused;
 use crate::tensors::{OneShape, scalar};
@@ -14,7 +14,10 @@ use crate::variables::{Variable, place_of};
 /// One tensor for each variable, in their order.
 #[derive(Debug)]
 pub(crate) struct Tensors {
+    /// The shape of each, and whether it decays.
     shapes: Vec<(Vec<usize>, bool)>,
+    /// Of each, how large its numbers are at the start, beside those of the others.
+    pub(crate) scales: Vec<f64>,
     device: Device,
     /// Of what a method keeps and computes with: numbers of 16 bits are f32 there.
     wide: DType,
@@ -74,17 +77,27 @@ fn accumulator(device: &Device) -> DType {
 
 impl Tensors {
     /// For these variables, of one kind; `decays` says of a variable whether it decays.
-    pub(crate) fn new(variables: &[Variable], decays: impl Fn(&Var) -> bool, fused: bool) -> Option<Tensors> {
-        let first = &variables.first()?.var;
+    pub(crate) fn new(
+        variables: &[Variable],
+        decays: impl Fn(&Var) -> bool,
+        fused: bool,
+    ) -> Result<Option<Tensors>> {
+        let Some(Variable { var: first, .. }) = variables.first() else { return Ok(None) };
         let wide = if first.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
         let fused = fused && first.device().is_cpu() && first.dtype() == wide;
-        Some(Tensors {
+        let sizes = variables.iter().map(|variable| {
+            let var = &variable.var;
+            let matrix = var.rank() >= 2;
+            Ok((matrix, var.elem_count(), if matrix { square_sum(var)? } else { 0.0 }))
+        });
+        Ok(Some(Tensors {
+            scales: scales(sizes.collect::<Result<Vec<_>>>()?),
             shapes: variables.iter().map(|v| (v.var.dims().to_vec(), decays(&v.var))).collect(),
             device: first.device().clone(),
             wide,
             fused,
             failure: RefCell::new(None),
-        })
+        }))
     }
 
     /// What Candle could not do since this was asked last.
@@ -103,12 +116,13 @@ impl Tensors {
     }
 
     /// Does something for every variable, until it fails.
-    fn each(&self, decay: f64, mut work: impl FnMut(usize, f64) -> Result<()>) {
+    fn each(&self, decay: f64, mut work: impl FnMut(usize, Here<f64>) -> Result<()>) {
         if self.failure.borrow().is_some() {
             return;
         }
         for (i, (_, decays)) in self.shapes.iter().enumerate() {
-            if let Err(error) = work(i, if *decays { decay } else { 0.0 }) {
+            let here = Here { decay: if *decays { decay } else { 0.0 }, scale: self.scales[i] };
+            if let Err(error) = work(i, here) {
                 *self.failure.borrow_mut() = Some(error);
                 return;
             }
@@ -118,6 +132,16 @@ impl Tensors {
     /// Tensors to compute with. They are no variables: nobody wants a gradient of this.
     fn given(&self, tensors: impl IntoIterator<Item = Tensor>, dtype: DType) -> Result<Vec<Tensor>> {
         tensors.into_iter().map(|tensor| tensor.detach().to_dtype(dtype)).collect()
+    }
+}
+
+/// `Σ v²`.
+fn square_sum(var: &Var) -> Result<f64> {
+    let dtype = accumulator(var.device());
+    let sum = var.as_detached_tensor().to_dtype(dtype)?.sqr()?.sum_all()?;
+    match dtype {
+        DType::F64 => sum.to_scalar(),
+        _ => Ok(f64::from(sum.to_scalar::<f32>()?)),
     }
 }
 
@@ -153,20 +177,20 @@ impl Space for Tensors {
     ) {
         let change = change.map(|vector| &*vector);
         if self.fused {
-            return self.each(decay, |i, decay| {
+            return self.each(decay, |i, here| {
                 let (change, read) = (change.map(|vector| &vector[i]), read.map(|vector| &vector[i]));
                 match self.wide {
-                    DType::F64 => fused::change::<f64, F, S, M, R>(scalars, decay, change, read),
-                    _ => fused::change::<f32, F, S, M, R>(scalars, decay, change, read),
+                    DType::F64 => fused::change::<f64, F, S, M, R>(scalars, here, change, read),
+                    _ => fused::change::<f32, F, S, M, R>(scalars, here, change, read),
                 }
             });
         }
         let plan = Plan::new(Program::of_change::<F, S, M, R>());
-        self.each(decay, |i, decay| {
+        self.each(decay, |i, here| {
             let tensors = change.iter().chain(&read).map(|vector| vector[i].clone());
             let given = self.given(tensors, self.wide)?;
             let narrow = self.wide != DType::F64;
-            let mut new = plan.run::<OneShape>(narrow, &scalars, decay, |i| Ok(given[i].clone()))?;
+            let mut new = plan.run::<OneShape>(narrow, &scalars, here, |i| Ok(given[i].clone()))?;
             // A result that is one of the vectors as it was must not see what is written before it.
             for value in &mut new {
                 match value {
@@ -201,11 +225,11 @@ impl Space for Tensors {
     ) {
         sums.numbers[at..at + K].fill(0.0);
         if self.fused {
-            return self.each(decay, |i, decay| {
+            return self.each(decay, |i, here| {
                 let read = read.map(|vector| &vector[i]);
                 let parts: [f64; K] = match self.wide {
-                    DType::F64 => fused::measure::<f64, F, S, R, K>(scalars, decay, read)?,
-                    _ => fused::measure::<f32, F, S, R, K>(scalars, decay, read)?,
+                    DType::F64 => fused::measure::<f64, F, S, R, K>(scalars, here, read)?,
+                    _ => fused::measure::<f32, F, S, R, K>(scalars, here, read)?,
                 };
                 sums.numbers[at..].iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
                 Ok(())
@@ -213,10 +237,10 @@ impl Space for Tensors {
         }
         let plan = Plan::new(Program::of_measure::<F, S, R, K>());
         let dtype = accumulator(&self.device);
-        self.each(decay, |i, decay| {
+        self.each(decay, |i, here| {
             let given = self.given(read.map(|vector| vector[i].clone()), dtype)?;
             let narrow = dtype != DType::F64;
-            let terms = plan.run::<OneShape>(narrow, &scalars, decay, |i| Ok(given[i].clone()))?;
+            let terms = plan.run::<OneShape>(narrow, &scalars, here, |i| Ok(given[i].clone()))?;
             for (k, term) in terms.into_iter().enumerate() {
                 match term {
                     Value::Tensor(term) => sums.parts.push((at + k, term.sum_all()?)),
@@ -238,7 +262,7 @@ mod tests {
 
     impl Change<0, 2, 0> for Swap {
         #[inline(always)]
-        fn each<N: Number>(_: [N; 0], _: N, [x, y]: [N; 2], _: [N; 0]) -> [N; 2] {
+        fn each<N: Number>(_: [N; 0], _: Here<N>, [x, y]: [N; 2], _: [N; 0]) -> [N; 2] {
             [y, x]
         }
     }
@@ -253,7 +277,7 @@ mod tests {
                 name: "w".into(),
                 var: Var::zeros(2, DType::F32, &Device::Cpu).unwrap(),
             };
-            let space = Tensors::new(&[variable], |_| false, fused).unwrap();
+            let space = Tensors::new(&[variable], |_| false, fused).unwrap().unwrap();
             let (mut x, mut y) = (vec![tensor([1.0, 2.0]).unwrap()], vec![tensor([3.0, 4.0]).unwrap()]);
             space.change(Swap, [], 0.0, [&mut x, &mut y], []);
             space.check().unwrap();

@@ -27,6 +27,7 @@ struct Numbers {
     step: u64,
     rate: f64,
     x0_norm: f64,
+    scales: Vec<f64>,
     method: Method,
 }
 
@@ -77,6 +78,7 @@ impl Untuned {
             step: self.step,
             rate: self.rate,
             x0_norm: self.x0_norm,
+            scales: self.space.scales.clone(),
             method: self.method.clone(),
         };
         let wrong = |why: String| Error::File { path: path.to_path_buf(), why };
@@ -140,6 +142,10 @@ impl Untuned {
             let why = format!("it has {name:?}, and here is no such variable; was another one frozen?");
             return Err(wrong(why));
         }
+        if numbers.scales.len() != self.x.len() {
+            let (there, here) = (numbers.scales.len(), self.x.len());
+            return Err(wrong(format!("it is of {there} variables, and here are {here}")));
+        }
         // From here on only the device can fail.
         self.broken = true;
         let mut vectors = vectors.chunks(self.x.len()).map(<[Tensor]>::to_vec);
@@ -151,6 +157,7 @@ impl Untuned {
         self.space.check()?;
         self.broken = false;
         (self.step, self.rate, self.x0_norm) = (numbers.step, numbers.rate, numbers.x0_norm);
+        self.space.scales = numbers.scales;
         self.method = numbers.method;
         Ok(())
     }

@@ -393,7 +393,7 @@ mod tests {
             traffic(&spec.parse::<OptimizerSpec>().unwrap().build(&setting).unwrap())
         };
         assert_eq!((count("inexact-polyak"), count("adamw")), (3, 7));
-        assert_eq!((count("dog"), count("polyak-adam")), (2 + 3, 2 + 7));
+        assert_eq!((count("dog"), count("polyak-adam")), (2 + 3, 4 + 7));
     }
 
     #[test]

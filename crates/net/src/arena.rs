@@ -1,6 +1,7 @@
 //! All parameters of a network in one buffer, each tensor a named view of it.
 
 use crate::random::Site;
+use untuned::optimizers::{Place, scales};
 
 /// The first site of the initial weights; the n-th tensor has the n-th site after it.
 const WEIGHTS: u32 = 0x1417_0000;
@@ -48,6 +49,17 @@ pub enum Initial {
     Uniform(f64),
 }
 
+impl Initial {
+    /// The square of a number, on average.
+    pub fn mean_square(self) -> f64 {
+        match self {
+            Initial::Constant(value) => f64::from(value).powi(2),
+            Initial::Normal(deviation) => deviation.powi(2),
+            Initial::Uniform(bound) => bound.powi(2) / 3.0,
+        }
+    }
+}
+
 /// A tensor of a network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor {
@@ -59,6 +71,13 @@ pub struct Tensor {
     pub shape: Vec<usize>,
     /// How it starts.
     pub initial: Initial,
+}
+
+impl Tensor {
+    /// Whether it has two or more sizes.
+    pub fn is_matrix(&self) -> bool {
+        self.shape.len() > 1
+    }
 }
 
 /// The tensors of a network and where each stands.
@@ -120,7 +139,23 @@ impl Layout {
 
     /// Where the tensors with two or more sizes stand, in order: what weight decay is for, unlike the weights of norms and biases.
     pub fn matrices(&self) -> Vec<View> {
-        self.tensors.iter().filter(|tensor| tensor.shape.len() > 1).map(|tensor| tensor.view).collect()
+        self.tensors.iter().filter(|tensor| tensor.is_matrix()).map(|tensor| tensor.view).collect()
+    }
+
+    /// The tensors as an optimizer sees them: matrices decay, and what a tensor's numbers are drawn from is their scale. The gap behind a
+    /// tensor belongs to it.
+    pub fn places(&self) -> Vec<Place> {
+        let square = |tensor: &Tensor| tensor.view.len() as f64 * tensor.initial.mean_square();
+        let sizes = self.tensors.iter().map(|tensor| (tensor.is_matrix(), tensor.view.len(), square(tensor)));
+        let ends = self.tensors.iter().skip(1).map(|next| next.view.offset).chain([self.len]);
+        let tensors = self.tensors.iter().zip(ends).zip(scales(sizes));
+        tensors
+            .map(|((tensor, end), scale)| Place {
+                range: tensor.view.offset..end,
+                decays: tensor.is_matrix(),
+                scale,
+            })
+            .collect()
     }
 
     /// The number of parameters.

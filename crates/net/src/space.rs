@@ -2,25 +2,28 @@
 
 use crate::arena::{Layout, View};
 use crate::device::{Device, DeviceError};
-use untuned::optimizers::{Change, Measure, Space};
+use untuned::optimizers::{Change, Measure, Place, Space};
 
-/// Parameters on a device, of which some decay.
+/// Parameters on a device, tensor by tensor.
 #[derive(Debug)]
 pub struct ArenaSpace<'a, D> {
     device: &'a D,
     len: usize,
-    decayed: Vec<View>,
+    places: Vec<Place>,
 }
 
 impl<'a, D: Device> ArenaSpace<'a, D> {
-    /// The parameters of a network, of which the matrices decay.
+    /// The parameters of a network, of which the matrices decay, with the scales that they begin with.
     pub fn new(device: &'a D, layout: &Layout) -> Self {
-        Self { device, len: layout.len(), decayed: layout.matrices() }
+        Self { device, len: layout.len(), places: layout.places() }
     }
 
-    /// The same, of which these decay; they stand in order.
-    pub fn decaying(self, decayed: Vec<View>) -> Self {
-        Self { decayed, ..self }
+    /// The same, of which these tensors decay.
+    pub fn decaying(mut self, decayed: &[View]) -> Self {
+        for place in &mut self.places {
+            place.decays = decayed.iter().any(|view| view.offset == place.range.start);
+        }
+        self
     }
 }
 
@@ -48,7 +51,7 @@ impl<D: Device> Space for ArenaSpace<'_, D> {
         change: [&mut D::Parameters; M],
         read: [&D::Parameters; R],
     ) {
-        self.device.change(formula, scalars, decay, &self.decayed, change, read);
+        self.device.change(formula, scalars, decay, &self.places, change, read);
     }
 
     fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
@@ -60,6 +63,6 @@ impl<D: Device> Space for ArenaSpace<'_, D> {
         sums: &mut D::Scalars,
         at: usize,
     ) {
-        self.device.measure(formula, scalars, decay, &self.decayed, read, sums, at);
+        self.device.measure(formula, scalars, decay, &self.places, read, sums, at);
     }
 }

@@ -161,7 +161,7 @@ fn a_formula_that_does_not_decay() {
         results: vec![6],
     };
     let (kernel, text) = formula::kernel(Pass::Change, &program);
-    assert!(kernel.name.starts_with("Odd___name__") && !kernel.decays, "{kernel:?}");
+    assert!(kernel.name.starts_with("Odd___name__") && !kernel.placed, "{kernel:?}");
     assert!(!text.contains("load4(v0 + i)") && text.contains("load4(v1 + i)"), "{text}");
     assert!(text.contains("0x3dcccccdu") && text.contains("0x7f800000u"), "{text}");
     let (measure, text) = formula::kernel(Pass::Measure, &program);

@@ -6,7 +6,9 @@ mod methods;
 
 use methods::{Again, Everything, Watch};
 use untuned::Observation;
-use untuned::optimizers::{AdamW, Around, At, Change, Keep, Measure, Method, Optimizer, Plain, Space};
+use untuned::optimizers::{
+    AdamW, Around, At, Change, Here, Keep, Measure, Method, Optimizer, Place, Plain, Space,
+};
 use untuned_net::arena::{Initial, Layout};
 use untuned_net::cpu::Cpu;
 use untuned_net::cpu::math::Real;
@@ -21,7 +23,7 @@ fn layout() -> Layout {
     let mut layout = Layout::default();
     layout.vector("first", 5, Initial::Normal(1.0));
     layout.matrix("small", 3, 7, Initial::Normal(1.0));
-    layout.matrix("large", 300, 501, Initial::Normal(1.0));
+    layout.matrix("large", 300, 501, Initial::Normal(0.25));
     layout.vector("norm", 70_001, Initial::Normal(1.0));
     let parts = ["q", "k"].map(|name| (name.to_string(), 33, Initial::Normal(1.0)));
     layout.stacked(&parts, 5);
@@ -34,17 +36,22 @@ fn small_layout() -> Layout {
     let mut layout = Layout::default();
     layout.vector("first", 5, Initial::Normal(1.0));
     layout.matrix("matrix", 13, 21, Initial::Normal(1.0));
+    layout.matrix("small", 3, 7, Initial::Uniform(0.1));
     layout.vector("last", 33, Initial::Normal(1.0));
     layout
 }
 
-/// The vectors of which the matrices decay.
+/// The vectors of which the matrices decay. Of 150,651 numbers in matrices the 150,300 of the large one begin with the size ¼, all others
+/// with 1.
 fn plain(layout: &Layout) -> Plain {
-    let matrices = ["small", "large", "q", "k"];
-    let tensors = layout.tensors().iter().filter(|tensor| matrices.contains(&tensor.name.as_str()));
-    let decayed: Vec<_> = tensors.map(|tensor| tensor.view.range()).collect();
-    assert_eq!(decayed.len(), 4);
-    Plain { dimension: layout.len(), decayed }
+    let typical = 0.25f64.powf(150_300.0 / 150_651.0);
+    let matrices = [("small", 1.0), ("large", 0.25), ("q", 1.0), ("k", 1.0)];
+    let places = layout.tensors().iter().zip(layout.places()).map(|(tensor, place)| {
+        let size = matrices.iter().find_map(|&(name, size)| (name == tensor.name).then_some(size / typical));
+        assert!((place.scale / size.unwrap_or(1.0) - 1.0).abs() < 1e-14, "{tensor:?}, {place:?}");
+        Place { range: tensor.view.range(), decays: size.is_some(), scale: place.scale }
+    });
+    Plain { dimension: layout.len(), places: places.collect() }
 }
 
 fn vector<R: Real>(values: &[f32]) -> Vec<R> {
@@ -222,10 +229,12 @@ impl<R: Real> Watch for OnProcessor<'_, R> {
         let vectors = read.map(|v| self.vector(v));
         let space = ArenaSpace::new(&self.cpu, self.layout);
         space.measure(formula, scalars, decay, vectors.each_ref(), &mut sums, 0);
-        let (mut want, mut sizes) = ([0.0; K], [0.0; K]);
+        let (mut want, mut sizes, places) = ([0.0; K], [0.0; K], self.layout.places());
         for i in 0..self.layout.len() {
-            let decays = self.layout.matrices().iter().any(|view| view.range().contains(&i));
-            let terms = F::each(scalars, if decays { decay } else { 0.0 }, read.map(|v| v[i]));
+            let place = places.iter().find(|place| place.range.contains(&i));
+            let (decays, scale) = place.map_or((false, 1.0), |place| (place.decays, place.scale));
+            let here = Here { decay: if decays { decay } else { 0.0 }, scale };
+            let terms = F::each(scalars, here, read.map(|v| v[i]));
             for k in 0..K {
                 want[k] += terms[k];
                 sizes[k] += terms[k].abs();

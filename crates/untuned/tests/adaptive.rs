@@ -38,7 +38,7 @@ struct Run {
 impl Run {
     fn new(spec: &str, x: &[f64]) -> Run {
         let method = spec.parse::<OptimizerSpec>().unwrap().build(&Setting::new(100)).unwrap();
-        let space = Plain { dimension: x.len(), decayed: std::iter::once(0..1).collect() };
+        let space = Plain::new(x.len()).decaying(0..1);
         let x = x.to_vec();
         let kept = Keep::all(&space, &method.keeps(), &x).unwrap();
         let around = Around { weight_decay: 0.1, ..Around::default() };

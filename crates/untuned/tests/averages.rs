@@ -138,7 +138,7 @@ fn every_method_can_be_averaged() {
 fn the_first_point_is_copied() {
     for average in [Average::Uniform, Average::Polynomial(8.0), Average::Exponential(0.99)] {
         let mut run = Run::new(Averaged::new(build("gd:lr=1"), average), &[0.3]);
-        run.space.decayed = std::iter::once(0..1).collect();
+        run.space = run.space.decaying(0..1);
         let Run { optimizer, space, x, kept } = &mut run;
         let around = Around { weight_decay: 1.0 - 1e-9, ..Around::default() };
         let at = At { space, around: &around, x, gradient: &vec![1e-30], kept };

@@ -95,7 +95,7 @@ fn walk(golden: &Golden, case: &Case) -> (f64, String) {
     let spec: OptimizerSpec = case.spec.parse().unwrap_or_else(|error| panic!("{}: {error}", case.spec));
     let mut method = spec.build(&Setting::new(golden.steps)).unwrap();
     let decayed = 0..case.decayed.unwrap_or(golden.decayed);
-    let space = Plain { dimension: golden.start.len(), decayed: std::iter::once(decayed.clone()).collect() };
+    let space = Plain::new(golden.start.len()).decaying(decayed.clone());
     let mut around = Around { weight_decay: case.around.weight_decay, clip: case.around.clip, rate: 1.0 };
     // The official codes of scalar rules add λ·x to the gradient: to a rule that is another problem.
     let mut penalty = 0.0;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use untuned::optimizers::{AdamW, AnyOptimizer, Around, Method, OPTIMIZERS, Optimizer, OptimizerSpec};
-use untuned::optimizers::{At, Keep, Plain, catalog};
+use untuned::optimizers::{At, Keep, Place, Plain, catalog};
 use untuned::spec::{Fallback, Kind};
 use untuned::{Observation, Refusal, RuleSpec, Setting, SpecError, vector};
 
@@ -20,7 +20,7 @@ struct Run<O> {
 
 impl<O: Optimizer> Run<O> {
     fn new(optimizer: O, start: &[f64], decayed: usize) -> Run<O> {
-        let space = Plain { dimension: start.len(), decayed: std::iter::once(0..decayed).collect() };
+        let space = Plain::new(start.len()).decaying(0..decayed);
         let x = start.to_vec();
         let kept = Keep::all(&space, &optimizer.keeps(), &x).unwrap();
         let sums = vec![0.0; optimizer.measures()];
@@ -443,6 +443,27 @@ fn polyak_adam_tells_what_part_of_polyaks_step_it_makes() {
     }
 }
 
+/// With D = |g| = (3, 4) and the scales 4 and 1, Σs·g²/D is 4·3 + 4 = 16. Polyak's step is ½·16/16 first, and moves x by (−½·4, ½); then
+/// R² = 2²·3/4 + (½)²·4 = 4 and G = 32, and DoG's step of 1.5·2/√32 is longer than Polyak's of ½·0.32/16. What decays does so by
+/// 0.1·η·s.
+#[test]
+fn polyak_adam_makes_dogs_step_where_it_is_longer_and_each_tensors_in_its_scale() {
+    let mut run =
+        Run::new(build("polyak-adam:eps=1e-30,beta1=0,beta2=0,average=0,decay=none"), &[1.0, 1.0], 0);
+    run.space.places = vec![
+        Place { range: 0..1, decays: true, scale: 4.0 },
+        Place { range: 1..2, decays: false, scale: 1.0 },
+    ];
+    let dog = 3.0 / 32f64.sqrt();
+    let points = [[-1.0, 1.5], [-(1.0 - 0.4 * dog) - 4.0 * dog, 1.5 + dog]];
+    for (t, (loss, size, point)) in [(16.0, 0.5, points[0]), (0.32, dog, points[1])].into_iter().enumerate() {
+        run.around.weight_decay = if t == 1 { 0.1 } else { 0.0 };
+        let rate = run.step_seen(&Observation::new(t as u64, loss, 5.0), &[3.0, -4.0]).unwrap();
+        assert!((rate - size).abs() < 1e-15, "{rate} and not {size} at {t}");
+        assert!(run.x.iter().zip(point).all(|(x, want)| (x - want).abs() < 1e-15), "{:?} at {t}", run.x);
+    }
+}
+
 #[test]
 fn polyak_adam_says_when_the_loss_rises() {
     let mut run = Run::new(build("polyak-adam:lower_bound=1"), &[1.0, 1.0], 0);
@@ -452,7 +473,7 @@ fn polyak_adam_says_when_the_loss_rises() {
     }
     let concern = run.optimizer.concern().unwrap();
     assert!(
-        concern.contains("first was 4.0000") && concern.contains("lower_bound = 1; try factor=0.25"),
+        concern.contains("first was 4.0000") && concern.contains("lower_bound = 1; try factor=0.25,dog=0.75"),
         "{concern}"
     );
     for t in 100..300 {

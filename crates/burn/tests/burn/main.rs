@@ -14,6 +14,7 @@ mod half;
 mod readme;
 mod reference;
 mod resume;
+mod scales;
 mod scheduler;
 mod support;
 mod tied;

@@ -16,7 +16,7 @@ fn reference(spec: &str) -> Vec<(Vec<f64>, f64)> {
     let mut method = method(spec, STEPS);
     let all = matches!(method, Method::Rule(_));
     let decayed = 0..if all { START.len() } else { DECAYED };
-    let space = Plain { dimension: START.len(), decayed: std::iter::once(decayed).collect() };
+    let space = Plain::new(START.len()).decaying(decayed);
     let around = Around { weight_decay: DECAY, ..Around::default() };
     let mut x = START.to_vec();
     let mut kept = Keep::all(&space, &method.keeps(), &x).unwrap();

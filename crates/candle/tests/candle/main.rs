@@ -11,5 +11,6 @@ mod readme;
 mod reference;
 mod refusals;
 mod resume;
+mod scales;
 mod support;
 mod variables;

@@ -66,7 +66,7 @@ impl Reference {
             None => method,
         };
         let decayed = if method.is_scalar() { 0..start.len() } else { 0..matrix };
-        let space = Plain { dimension: start.len(), decayed: std::iter::once(decayed).collect() };
+        let space = Plain::new(start.len()).decaying(decayed);
         let x = start.to_vec();
         let kept = Keep::all(&space, &method.keeps(), &x).unwrap();
         let around = Around { rate: 1.0, clip: config.clip, weight_decay: config.weight_decay };

@@ -11,6 +11,7 @@
 //! [[method]]
 //! rule = "inexact-polyak"
 //! steps = [5000]                      # only at these of the horizons
+//! seeds = [1]                         # only with these of the seeds
 //!
 //! [[method]]
 //! rule = "clipped-gd"
@@ -34,7 +35,7 @@ use crate::train::folder::{is_archived, pretty, write_synced};
 use crate::train::{Config, Overrides, TrainError};
 
 const KEYS: &[&str] = &["experiment", "seeds", "steps", "set", "method"];
-const METHOD_KEYS: &[&str] = &["name", "rule", "steps", "grid", "set"];
+const METHOD_KEYS: &[&str] = &["name", "rule", "seeds", "steps", "grid", "set"];
 /// More trials than this are a slip of the finger.
 const MOST_TRIALS: usize = 1_000_000;
 
@@ -134,6 +135,8 @@ pub struct Plan {
 struct Method {
     name: Option<String>,
     rule: String,
+    /// The seeds that it is for; all where it names none.
+    seeds: Vec<i64>,
     /// The horizons that it is for; all where it names none.
     steps: Vec<i64>,
     /// Keys and values, in the alphabetical order of the keys; the last key changes fastest.
@@ -170,19 +173,21 @@ impl Plan {
         let file = File::resolve(text, origin, overrides.scale.as_deref())?;
         let (text, beside, name) = experiment(&file.experiment)?;
         let experiment = Experiment { text: &text, origin: &beside, name: &name };
-        let of_seed = |method: &Method| {
-            let horizons = file.horizons().into_iter().filter(|steps| method.is_for(*steps)).count();
-            method.combinations().saturating_mul(horizons as u128)
+        let trials = |method: &Method| {
+            let horizons = file.horizons().into_iter().filter(|steps| method.is_at(*steps)).count() as u128;
+            let seeds = file.seeds.iter().filter(|seed| method.has_seed(**seed)).count() as u128;
+            method.combinations().saturating_mul(horizons).saturating_mul(seeds)
         };
-        let count = file.methods.iter().map(of_seed).fold(0u128, u128::saturating_add);
-        let count = count.saturating_mul(file.seeds.len() as u128);
+        let count = file.methods.iter().map(trials).fold(0u128, u128::saturating_add);
         if count > MOST_TRIALS as u128 {
             return Err(PlanError::TooMany { origin: origin.into(), count });
         }
         let mut trials: Vec<Trial> = Vec::new();
         for seed in &file.seeds {
             for steps in file.horizons() {
-                for method in file.methods.iter().filter(|method| method.is_for(steps)) {
+                for method in
+                    file.methods.iter().filter(|method| method.has_seed(*seed) && method.is_at(steps))
+                {
                     for point in 0..method.combinations() as usize {
                         let index = trials.len();
                         let values = file.values(method, point, seed, steps);
@@ -401,8 +406,9 @@ impl File {
             }
         };
         let methods = methods.into_iter().enumerate();
-        let methods =
-            methods.map(|(at, method)| reader.method(at, method, &steps)).collect::<Result<_, _>>()?;
+        let methods = methods
+            .map(|(at, method)| reader.method(at, method, &seeds, &steps))
+            .collect::<Result<_, _>>()?;
         Ok(File { experiment, seeds, steps, set, methods })
     }
 
@@ -433,7 +439,11 @@ impl File {
 }
 
 impl Method {
-    fn is_for(&self, horizon: Option<i64>) -> bool {
+    fn has_seed(&self, seed: i64) -> bool {
+        self.seeds.is_empty() || self.seeds.contains(&seed)
+    }
+
+    fn is_at(&self, horizon: Option<i64>) -> bool {
         self.steps.is_empty() || horizon.is_some_and(|horizon| self.steps.contains(&horizon))
     }
 
@@ -514,7 +524,7 @@ impl Reader<'_> {
         }
     }
 
-    fn method(&self, at: usize, method: Value, horizons: &[i64]) -> Result<Method, PlanError> {
+    fn method(&self, at: usize, method: Value, seeds: &[i64], horizons: &[i64]) -> Result<Method, PlanError> {
         let key = format!("method {}", at + 1);
         let Value::Table(mut table) = method else {
             return Err(self.wrong(&key, &method.to_string(), "write [[method]] with its rule"));
@@ -529,14 +539,21 @@ impl Reader<'_> {
         let rule = text(table.remove("rule"), "rule", remedy)?;
         let rule = rule.ok_or_else(|| self.wrong(&format!("rule of {key}"), "not set", remedy))?;
         let name = text(table.remove("name"), "name", "give a text")?;
-        let steps = match table.remove("steps") {
-            None => Vec::new(),
-            some => self.whole_numbers(&format!("steps of {key} ({rule})"), some)?,
+        let mut some_of = |list: &str, all: &[i64]| {
+            let what = format!("{list} of {key} ({rule})");
+            let some = match table.remove(list) {
+                None => Vec::new(),
+                some => self.whole_numbers(&what, some)?,
+            };
+            match some.iter().find(|one| !all.contains(one)) {
+                None => Ok(some),
+                Some(unknown) => {
+                    let remedy = format!("choose from the list `{list}` at the top, or add it there");
+                    Err(self.wrong(&what, &unknown.to_string(), &remedy))
+                }
+            }
         };
-        if let Some(unknown) = steps.iter().find(|steps| !horizons.contains(steps)) {
-            let remedy = "choose from the list `steps` at the top, or add it there";
-            return Err(self.wrong(&format!("steps of {key} ({rule})"), &unknown.to_string(), remedy));
-        }
+        let (seeds, steps) = (some_of("seeds", seeds)?, some_of("steps", horizons)?);
         let set = self.keys(&format!("set of {key}"), table.remove("set"))?;
         let mut grid = Vec::new();
         let given = match table.remove("grid") {
@@ -558,7 +575,7 @@ impl Reader<'_> {
                 }
             }
         }
-        Ok(Method { name, rule, steps, grid, set })
+        Ok(Method { name, rule, seeds, steps, grid, set })
     }
 }
 
@@ -656,6 +673,15 @@ mod tests {
     }
 
     #[test]
+    fn a_method_can_be_for_some_of_the_seeds() {
+        let text = "experiment = \"x.toml\"\nseeds = [1, 2]\n[[method]]\nrule = \"gd\"\nseeds = [2]\ngrid.lr = [1, 2]\n\
+            [[method]]\nrule = \"dog\"\n";
+        let told = plan(text, None).unwrap().trials.into_iter();
+        let told: Vec<_> = told.map(|t| (t.index, t.config.seed, t.config.rule.name())).collect();
+        assert_eq!(told, [(0, 1, "dog"), (1, 2, "gd"), (2, 2, "gd"), (3, 2, "dog")]);
+    }
+
+    #[test]
     fn mistakes_are_named_with_a_remedy() {
         let method = "[[method]]\nrule = \"dog\"\n";
         for (text, words) in [
@@ -685,6 +711,10 @@ mod tests {
             (
                 format!("experiment = \"x.toml\"\nseeds = [1]\nsteps = [3]\n{method}steps = [4]"),
                 &["steps of method 1 (dog) is 4", "the list `steps` at the top"],
+            ),
+            (
+                format!("experiment = \"x.toml\"\nseeds = [1]\n{method}seeds = [3]"),
+                &["seeds of method 1 (dog) is 3", "the list `seeds` at the top"],
             ),
             (
                 format!("experiment = \"x.toml\"\nseeds = [1]\n{method}steps = []"),

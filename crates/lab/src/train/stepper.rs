@@ -64,12 +64,12 @@ impl<'a, D: Device> Stepper<'a, D> {
     ) -> Result<Self, TrainError> {
         let frozen = frozen_views(layout, &config.frozen)?;
         // Scalar rules decay everything, as in the paper's experiments; optimizers decay matrices.
-        let decayed = match method.is_scalar() {
+        let mut decayed = match method.is_scalar() {
             true => layout.tensors().iter().map(|tensor| tensor.view).collect(),
             false => layout.matrices(),
         };
-        let decayed = decayed.into_iter().filter(|view| !frozen.contains(view)).collect();
-        let space = ArenaSpace::new(device, layout).decaying(decayed);
+        decayed.retain(|view| !frozen.contains(view));
+        let space = ArenaSpace::new(device, layout).decaying(&decayed);
         let (x, keeps) = (device.parameters(x0)?, method.keeps());
         let kept = Keep::all(&space, &keeps, &x)?;
         let mean = if config.accumulate > 1 { Some(space.zeros()?) } else { None };

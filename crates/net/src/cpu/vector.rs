@@ -2,28 +2,12 @@
 
 use super::math::{Real, dispatch};
 use super::{Cpu, lock, reserve};
-use crate::arena::View;
 use crate::device::{Dropout, Write};
 use rayon::prelude::*;
-use std::ops::Range;
-use untuned::optimizers::{Change, Measure, slices};
+use untuned::optimizers::{Change, Measure, Place, slices};
 
 /// Numbers in one part of a pass: fixed, so that the order of a sum's additions does not depend on the number of threads.
 const PART: usize = 1 << 16;
-
-/// Calls `work` for the places of a part that decay and for those between them, in order, with the decay that holds there.
-fn by_decay(part: Range<usize>, decay: f64, decayed: &[View], mut work: impl FnMut(Range<usize>, f64)) {
-    let decayed = if decay == 0.0 { &[] } else { decayed };
-    let first = decayed.partition_point(|view| view.range().end <= part.start);
-    let mut done = part.start;
-    for view in decayed[first..].iter().take_while(|view| view.offset < part.end) {
-        let (from, to) = (view.offset.max(part.start), view.range().end.min(part.end));
-        work(done..from, 0.0);
-        work(from..to, decay);
-        done = to;
-    }
-    work(done..part.end, 0.0);
-}
 
 /// Calls `work` with parts of the vectors and the place where each part begins, on all threads.
 fn in_parts<R: Real, const M: usize>(
@@ -50,7 +34,7 @@ pub fn change<R: Real, F: Change<S, M, N>, const S: usize, const M: usize, const
     _: F,
     scalars: [f64; S],
     decay: f64,
-    decayed: &[View],
+    places: &[Place],
     change: [&mut [R]; M],
     read: [&[R]; N],
 ) {
@@ -59,12 +43,12 @@ pub fn change<R: Real, F: Change<S, M, N>, const S: usize, const M: usize, const
     let mut lens = change.iter().map(|vector| vector.len()).chain(read.map(<[R]>::len));
     assert!(lens.all(|other| other == len), "vectors of one length");
     let one = |start: usize, mut change: [&mut [R]; M]| {
-        by_decay(start..start + change[0].len(), decay, decayed, |range, decay| {
+        Place::each(places, decay, start..start + change[0].len(), |range, here| {
             let change = change.each_mut().map(|vector| &mut vector[range.start - start..range.end - start]);
             let read = read.map(|vector| &vector[range.clone()]);
             dispatch(
                 #[inline(always)]
-                move || slices::change::<R, F, S, M, N>(scalars, decay, change, read),
+                move || slices::change::<R, F, S, M, N>(scalars, here, change, read),
             );
         });
     };
@@ -78,7 +62,7 @@ pub fn measure<R: Real, F: Measure<S, N, K>, const S: usize, const N: usize, con
     _: F,
     scalars: [f64; S],
     decay: f64,
-    decayed: &[View],
+    places: &[Place],
     read: [&[R]; N],
 ) -> [f64; K] {
     const { assert!(N > 0 && K > 0, "a pass sums something") };
@@ -88,12 +72,12 @@ pub fn measure<R: Real, F: Measure<S, N, K>, const S: usize, const N: usize, con
     let (partial, _) = reserve(&mut partial, K * len.div_ceil(PART)).as_chunks_mut::<K>();
     let one = |(index, to): (usize, &mut [f64; K])| {
         let mut sums = slices::Sums::ZERO;
-        by_decay(index * PART..len.min((index + 1) * PART), decay, decayed, |range, decay| {
+        Place::each(places, decay, index * PART..len.min((index + 1) * PART), |range, here| {
             let read = read.map(|vector| &vector[range.clone()]);
             let before = sums;
             sums = dispatch(
                 #[inline(always)]
-                move || slices::measure::<R, F, S, N, K>(scalars, decay, read, before),
+                move || slices::measure::<R, F, S, N, K>(scalars, here, read, before),
             );
         });
         *to = sums.total();

@@ -1,31 +1,40 @@
 // What the kernels of formulas share; formula.rs writes their text behind it.
 
-// The decay of the four numbers from `at` on. The ranges that decay are sorted and not empty: starts and ends in turn.
-template <class S>
-struct Decays {
-    S v[4];
+// A tensor: where it begins and ends, whether it decays, and its scale.
+struct Place {
+    u32 start, end, decays;
+    float scale;
 };
 
+// What holds for four numbers.
 template <class S>
-__device__ __forceinline__ Decays<S> decays4(const u32* ranges, u32 count, u64 at, S decay) {
-    const u32 NEVER = 0xFFFFFFFFu;
+struct Here {
+    S decay[4], scale[4];
+};
+
+// What holds for the four numbers from `at` on. The places are sorted and not empty; between them nothing decays, and the scale is 1.
+template <class S>
+__device__ __forceinline__ Here<S> here4(const Place* places, u32 count, u64 at, S decay) {
+    const Place NOWHERE = {0xFFFFFFFFu, 0xFFFFFFFFu, 0, 1.0f};
     u32 low = 0, high = count;
     while (low < high) {
         u32 middle = (low + high) / 2;
-        if (ranges[2 * middle + 1] <= at)
+        if (places[middle].end <= at)
             low = middle + 1;
         else
             high = middle;
     }
-    u32 start = low < count ? ranges[2 * low] : NEVER, end = low < count ? ranges[2 * low + 1] : NEVER;
-    Decays<S> found;
+    Place place = low < count ? places[low] : NOWHERE;
+    Here<S> here;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-        if (at + k >= end) {
+        if (at + k >= place.end) {
             low++;
-            start = low < count ? ranges[2 * low] : NEVER, end = low < count ? ranges[2 * low + 1] : NEVER;
+            place = low < count ? places[low] : NOWHERE;
         }
-        found.v[k] = at + k >= start ? decay : S(0);
+        bool inside = at + k >= place.start;
+        here.decay[k] = inside && place.decays ? decay : S(0);
+        here.scale[k] = inside ? S(place.scale) : S(1);
     }
-    return found;
+    return here;
 }

@@ -9,11 +9,11 @@
 use super::commands::Launch;
 use super::vector::{BLOCK, blocks};
 use super::{Cuda, Parameters, Scratch};
-use crate::arena::View;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Mutex;
+use untuned::optimizers::Place;
 use untuned::optimizers::formula::{Operation, Program};
 
 /// Stands in front of every formula's kernel.
@@ -35,16 +35,17 @@ pub struct Kernel {
     pub name: &'static str,
     /// How many arguments it takes.
     pub arguments: usize,
-    /// Whether it takes the ranges that decay.
-    pub decays: bool,
+    /// Whether it takes the places of tensors, because it uses what holds there.
+    pub placed: bool,
 }
 
 /// The kernel of a formula, and its text.
 pub fn kernel(pass: Pass, program: &Program) -> (Kernel, String) {
     let used = program.used();
-    let decays = program.operations.iter().zip(&used).any(|(at, &used)| used && *at == Operation::Decay);
-    let parameters = parameters(pass, program, decays);
-    let body = body(pass, program, &used, decays);
+    let mut operations = program.operations.iter().zip(&used);
+    let placed = operations.any(|(at, &used)| used && matches!(at, Operation::Decay | Operation::Scale));
+    let parameters = parameters(pass, program, placed);
+    let body = body(pass, program, &used, placed);
     let code = format!("({}) {{\n{body}}}\n", parameters.join(", "));
     let hash: String = Sha256::digest(&code)[..8].iter().map(|byte| format!("{byte:02x}")).collect();
     let word: String = program
@@ -54,7 +55,7 @@ pub fn kernel(pass: Pass, program: &Program) -> (Kernel, String) {
         .collect();
     let name = intern(format!("{word}_{hash}"));
     let text = format!("{SHARED}\nextern \"C\" __global__ void {name}{code}");
-    (Kernel { name, arguments: parameters.len(), decays }, text)
+    (Kernel { name, arguments: parameters.len(), placed }, text)
 }
 
 /// The same text for good. Formulas are few, and each is kept once.
@@ -79,7 +80,7 @@ fn number(pass: Pass) -> &'static str {
     }
 }
 
-fn parameters(pass: Pass, program: &Program, decays: bool) -> Vec<String> {
+fn parameters(pass: Pass, program: &Program, placed: bool) -> Vec<String> {
     let mut parameters = Vec::new();
     for vector in 0..program.vectors {
         match pass == Pass::Change && vector < program.results.len() {
@@ -89,8 +90,8 @@ fn parameters(pass: Pass, program: &Program, decays: bool) -> Vec<String> {
     }
     parameters.push("u64 len".into());
     let number = number(pass);
-    if decays {
-        parameters.extend(["const u32* decayed".into(), "u32 ranges".into(), format!("{number} decay")]);
+    if placed {
+        parameters.extend(["const Place* places".into(), "u32 count".into(), format!("{number} decay")]);
     }
     parameters.extend((0..program.scalars).map(|scalar| format!("{number} s{scalar}")));
     if pass == Pass::Measure {
@@ -104,7 +105,7 @@ fn list(vectors: &[usize], each: impl Fn(usize) -> String) -> String {
     vectors.iter().map(|&vector| each(vector)).collect::<Vec<_>>().join(", ")
 }
 
-fn body(pass: Pass, program: &Program, used: &[bool], decays: bool) -> String {
+fn body(pass: Pass, program: &Program, used: &[bool], placed: bool) -> String {
     let results = program.results.len();
     let changed: Vec<usize> = (0..if pass == Pass::Change { results } else { 0 }).collect();
     let loads = |vector| {
@@ -136,9 +137,9 @@ fn body(pass: Pass, program: &Program, used: &[bool], decays: bool) -> String {
         line(format!("                if (i + k < len) {load};"));
         line("        }".into());
     }
-    if decays {
+    if placed {
         let number = number(pass);
-        line(format!("        Decays<{number}> decays = decays4(decayed, ranges, i, decay);"));
+        line(format!("        Here<{number}> here = here4(places, count, i, decay);"));
     }
     line("#pragma unroll".into());
     line("        for (int k = 0; k < 4; k++) {".into());
@@ -188,7 +189,8 @@ fn body(pass: Pass, program: &Program, used: &[bool], decays: bool) -> String {
 fn operand(pass: Pass, program: &Program, place: usize) -> String {
     match program.operations[place] {
         Operation::Scalar(scalar) => format!("s{scalar}"),
-        Operation::Decay => "decays.v[k]".into(),
+        Operation::Decay => "here.decay[k]".into(),
+        Operation::Scale => "here.scale[k]".into(),
         Operation::Vector(vector) => match pass {
             Pass::Change => format!("x{vector}.v[k]"),
             Pass::Measure => format!("(double)x{vector}.v[k]"),
@@ -210,9 +212,11 @@ fn computed(pass: Pass, program: &Program, operation: Operation) -> Option<Strin
         Pass::Measure => format!("(float)({})", at(place)),
     };
     Some(match operation {
-        Operation::Scalar(_) | Operation::Decay | Operation::Vector(_) | Operation::Constant(_) => {
-            return None;
-        }
+        Operation::Scalar(_)
+        | Operation::Decay
+        | Operation::Scale
+        | Operation::Vector(_)
+        | Operation::Constant(_) => return None,
         Operation::Add(a, b) => format!("{} + {}", at(a), at(b)),
         Operation::Subtract(a, b) => format!("{} - {}", at(a), at(b)),
         Operation::Multiply(a, b) => format!("{} * {}", at(a), at(b)),
@@ -235,12 +239,15 @@ fn find(cuda: &Cuda, pass: Pass, program: Program) -> Option<Kernel> {
     cuda.kernels.formula(pass, program).map_err(|error| cuda.fail(error)).ok()
 }
 
-/// The table of the ranges that decay, and how many there are.
-fn ranges(cuda: &Cuda, decay: f64, decayed: &[View]) -> (u64, usize) {
-    let decayed = if decay == 0.0 { &[] } else { decayed };
-    let filled = decayed.iter().filter(|view| !view.is_empty());
-    let ranges: Vec<u32> = filled.flat_map(|view| [view.offset as u32, view.range().end as u32]).collect();
-    (cuda.table(&ranges), ranges.len() / 2)
+/// The table of the places, and how many there are.
+fn table(cuda: &Cuda, places: &[Place]) -> (u64, usize) {
+    let filled = places.iter().filter(|place| !place.range.is_empty());
+    let entry = |place: &Place| {
+        let scale = (place.scale as f32).to_bits();
+        [place.range.start as u32, place.range.end as u32, u32::from(place.decays), scale]
+    };
+    let entries: Vec<u32> = filled.flat_map(entry).collect();
+    (cuda.table(&entries), entries.len() / 4)
 }
 
 /// Changes vectors in one pass.
@@ -249,7 +256,7 @@ pub(super) fn change(
     program: Program,
     scalars: &[f64],
     decay: f64,
-    decayed: &[View],
+    places: &[Place],
     change: &[&mut Parameters],
     read: &[&Parameters],
 ) {
@@ -260,8 +267,8 @@ pub(super) fn change(
     let mut launch = Launch::new(kernel.name, [blocks(cuda, len), 1, 1], BLOCK);
     launch = change.iter().fold(launch, |launch, v| launch.with(v.address()).with(v.narrow_address()));
     launch = read.iter().fold(launch, |launch, v| launch.with(v.address())).with(len as u64);
-    if kernel.decays {
-        let (table, count) = ranges(cuda, decay, decayed);
+    if kernel.placed {
+        let (table, count) = table(cuda, places);
         launch = launch.with(table).with(count).with(decay as f32);
     }
     cuda.launch(scalars.iter().fold(launch, |launch, &scalar| launch.with(scalar as f32)));
@@ -274,7 +281,7 @@ pub(super) fn measure(
     program: Program,
     scalars: &[f64],
     decay: f64,
-    decayed: &[View],
+    places: &[Place],
     read: &[&Parameters],
     to: u64,
 ) {
@@ -285,8 +292,8 @@ pub(super) fn measure(
     let partial = cuda.scratch(Scratch::Partial, 8 * sums * blocks);
     let mut launch = Launch::new(kernel.name, [blocks, 1, 1], BLOCK);
     launch = read.iter().fold(launch, |launch, v| launch.with(v.address())).with(len as u64);
-    if kernel.decays {
-        let (table, count) = ranges(cuda, decay, decayed);
+    if kernel.placed {
+        let (table, count) = table(cuda, places);
         launch = launch.with(table).with(count).with(decay);
     }
     launch = scalars.iter().fold(launch, |launch, &scalar| launch.with(scalar));

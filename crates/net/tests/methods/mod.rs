@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use untuned::average::Average;
 use untuned::optimizers::{
-    Around, At, Change, Keep, Measure, Method, Number, Optimizer, OptimizerSpec, Plain, Space, catalog,
+    Around, At, Change, Here, Keep, Measure, Method, Number, Optimizer, OptimizerSpec, Plain, Space, catalog,
 };
 use untuned::spec::{Entry, Fallback, Kind};
 use untuned::{Observation, Setting};
@@ -20,15 +20,15 @@ pub struct Again<F>(PhantomData<F>);
 
 impl<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize> Change<S, M, R> for Again<F> {
     #[inline(always)]
-    fn each<N: Number>(scalars: [N; S], decay: N, change: [N; M], read: [N; R]) -> [N; M] {
-        F::each(scalars, decay, change, read)
+    fn each<N: Number>(scalars: [N; S], here: Here<N>, change: [N; M], read: [N; R]) -> [N; M] {
+        F::each(scalars, here, change, read)
     }
 }
 
 impl<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize> Measure<S, R, K> for Again<F> {
     #[inline(always)]
-    fn each<N: Number>(scalars: [N; S], decay: N, read: [N; R]) -> [N; K] {
-        F::each(scalars, decay, read)
+    fn each<N: Number>(scalars: [N; S], here: Here<N>, read: [N; R]) -> [N; K] {
+        F::each(scalars, here, read)
     }
 }
 
@@ -37,18 +37,23 @@ pub struct Everything;
 
 impl Change<2, 2, 1> for Everything {
     #[inline(always)]
-    fn each<N: Number>([a, b]: [N; 2], decay: N, [x, y]: [N; 2], [g]: [N; 1]) -> [N; 2] {
+    fn each<N: Number>(
+        [a, b]: [N; 2],
+        Here { decay, scale }: Here<N>,
+        [x, y]: [N; 2],
+        [g]: [N; 1],
+    ) -> [N; 2] {
         let root = (a * g * g + N::of(0.5)).sqrt();
-        [x - decay * x - b * g / root, (-y).abs().max(g).min(N::of(3.0)) + x.above(b, g, y)]
+        [x - decay * x - scale * b * g / root, (-y).abs().max(g).min(N::of(3.0)) + x.above(b, g, y)]
     }
 }
 
 /// Uses every operation, too; the terms have both signs.
 impl Measure<2, 2, 3> for Everything {
     #[inline(always)]
-    fn each<N: Number>([a, b]: [N; 2], decay: N, [x, g]: [N; 2]) -> [N; 3] {
+    fn each<N: Number>([a, b]: [N; 2], Here { decay, scale }: Here<N>, [x, g]: [N; 2]) -> [N; 3] {
         let root = (a * g * g + N::of(0.5)).sqrt();
-        [x * g / root, (g + decay * x).abs().min(b) - x.max(g).above(b, -x, g), x]
+        [x * g / root, (g + decay * x).abs().min(b) - x.max(g).above(b, -x, g), scale * x]
     }
 }
 
@@ -164,8 +169,8 @@ const LOSSES: [f64; 6] = [3.0, 2.0, 2.5, 1.5, 4.0, 0.5];
 /// Lets a method walk on the parameters of a layout while `watch` sees its passes.
 pub fn walk<W: Watch>(spec: &str, layout: &Layout, watch: W) -> W {
     let mut method = build(spec).unwrap_or_else(|| panic!("{spec} cannot be built"));
-    let decayed = layout.matrices().iter().map(|view| view.range()).collect();
-    let space = Watched { plain: Plain { dimension: layout.len(), decayed }, watch: RefCell::new(watch) };
+    let plain = Plain { dimension: layout.len(), places: layout.places() };
+    let space = Watched { plain, watch: RefCell::new(watch) };
     let mut x: Vec<f64> = layout.initial(1).into_iter().map(f64::from).collect();
     let Ok(mut kept) = Keep::all(&space, &method.keeps(), &x);
     let around = Around { rate: 0.9, clip: None, weight_decay: 0.3 };

@@ -1,4 +1,4 @@
-use super::{At, Change, Keep, Named, Number, Optimizer, Space};
+use super::{At, Change, Here, Keep, Named, Number, Optimizer, Space};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -105,7 +105,7 @@ impl Change<4, 2, 1> for SumOfSquares {
     #[inline(always)]
     fn each<N: Number>(
         [scale, size, inside, outside]: [N; 4],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, s]: [N; 2],
         [g]: [N; 1],
     ) -> [N; 2] {

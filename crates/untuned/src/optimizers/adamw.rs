@@ -1,4 +1,4 @@
-use super::{At, Change, Keep, Named, Number, Optimizer, Space, shared};
+use super::{At, Change, Here, Keep, Named, Number, Optimizer, Space, shared};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// # use untuned::Observation;
 /// use untuned::optimizers::{AdamW, Around, Keep, Optimizer, Plain, At};
 ///
-/// let space = Plain { dimension: 2, decayed: vec![0..1] };
+/// let space = Plain::new(2).decaying(0..1);
 /// let mut adamw = AdamW::default();
 /// let mut x = vec![1.0, 1.0];
 /// let mut kept = Keep::all(&space, &adamw.keeps(), &x)?;
@@ -88,7 +88,7 @@ impl Change<8, 3, 1> for Adam {
     #[inline(always)]
     fn each<N: Number>(
         [scale, old_m, new_m, old_v, new_v, size, root, eps]: [N; 8],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, m, v]: [N; 3],
         [g]: [N; 1],
     ) -> [N; 3] {

@@ -1,4 +1,4 @@
-use super::{At, Change, Keep, Number, Optimizer, Space};
+use super::{At, Change, Here, Keep, Number, Optimizer, Space};
 use crate::average::Average;
 use crate::rule::{Observation, Refusal, Step};
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ struct Take;
 
 impl Change<1, 1, 1> for Take {
     #[inline(always)]
-    fn each<N: Number>([weight]: [N; 1], _: N, [mean]: [N; 1], [x]: [N; 1]) -> [N; 1] {
+    fn each<N: Number>([weight]: [N; 1], _: Here<N>, [mean]: [N; 1], [x]: [N; 1]) -> [N; 1] {
         [mean + weight * (x - mean)]
     }
 }

@@ -1,4 +1,4 @@
-use super::{At, Change, Keep, Named, Number, Optimizer, Space};
+use super::{At, Change, Here, Keep, Named, Number, Optimizer, Space};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -71,7 +71,7 @@ impl Change<4, 5, 2> for Bet {
     #[inline(always)]
     fn each<N: Number>(
         [scale, rate, alpha, eps]: [N; 4],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, theta, sum, largest, reward]: [N; 5],
         [start, g]: [N; 2],
     ) -> [N; 5] {

@@ -1,6 +1,6 @@
 use super::shared::{self, Adapt, BiasCorrection, Estimate};
 use super::{
-    Around, At, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_held, check_square,
+    Around, At, Here, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_held, check_square,
     check_sums,
 };
 use crate::rule::{Observation, Refusal, Step};
@@ -150,7 +150,11 @@ struct Sums;
 
 impl Measure<3, 4, 2> for Sums {
     #[inline(always)]
-    fn each<N: Number>([old_s, new_s, eps]: [N; 3], decay: N, [x, g, v, s]: [N; 4]) -> [N; 2] {
+    fn each<N: Number>(
+        [old_s, new_s, eps]: [N; 3],
+        Here { decay, .. }: Here<N>,
+        [x, g, v, s]: [N; 4],
+    ) -> [N; 2] {
         let g = g + decay * x;
         [g * s / (v.sqrt() + eps), (old_s * s + new_s * g).abs()]
     }

@@ -1,6 +1,7 @@
 use super::shared::{self, Estimate};
 use super::{
-    Around, At, Change, Keep, Measure, Named, Number, Optimizer, Space, check_held, check_square, check_sums,
+    Around, At, Change, Here, Keep, Measure, Named, Number, Optimizer, Space, check_held, check_square,
+    check_sums,
 };
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
@@ -117,7 +118,7 @@ struct Sums;
 
 impl Measure<1, 3, 2> for Sums {
     #[inline(always)]
-    fn each<N: Number>([rate]: [N; 1], decay: N, [x, g, s]: [N; 3]) -> [N; 2] {
+    fn each<N: Number>([rate]: [N; 1], Here { decay, .. }: Here<N>, [x, g, s]: [N; 3]) -> [N; 2] {
         let g = g + decay * x;
         let new = s + rate * g;
         [g * s, new * new]
@@ -129,7 +130,12 @@ struct Adapt;
 
 impl Change<2, 2, 2> for Adapt {
     #[inline(always)]
-    fn each<N: Number>([rate, keep]: [N; 2], decay: N, [x, s]: [N; 2], [g, start]: [N; 2]) -> [N; 2] {
+    fn each<N: Number>(
+        [rate, keep]: [N; 2],
+        Here { decay, .. }: Here<N>,
+        [x, s]: [N; 2],
+        [g, start]: [N; 2],
+    ) -> [N; 2] {
         let s = s + rate * (g + decay * x);
         [keep * x + (N::of(1.0) - keep) * (start - s), s]
     }

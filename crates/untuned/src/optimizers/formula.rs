@@ -58,10 +58,27 @@ macro_rules! number {
 number!(f64);
 number!(f32);
 
+/// What holds where a coordinate is. Each tensor has its own.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Here<N> {
+    /// The pass's weight decay where the coordinate decays, and 0 elsewhere.
+    pub decay: N,
+    /// How large the numbers of the coordinate's tensor are at the start, beside those of the others: see [`scales`](super::scales).
+    pub scale: N,
+}
+
+impl Here<f64> {
+    /// The same, in other numbers.
+    #[inline(always)]
+    pub fn of<N: Number>(self) -> Here<N> {
+        Here { decay: N::of(self.decay), scale: N::of(self.scale) }
+    }
+}
+
 /// A pass that changes `M` vectors, given `R` others and `S` scalars.
 pub trait Change<const S: usize, const M: usize, const R: usize> {
-    /// The new numbers of a coordinate. `decay` is the pass's weight decay where the coordinate decays, and 0 elsewhere.
-    fn each<N: Number>(scalars: [N; S], decay: N, change: [N; M], read: [N; R]) -> [N; M];
+    /// The new numbers of a coordinate.
+    fn each<N: Number>(scalars: [N; S], here: Here<N>, change: [N; M], read: [N; R]) -> [N; M];
 }
 
 /// A pass that sums `K` terms over all coordinates of `R` vectors, given `S` scalars.
@@ -70,8 +87,8 @@ pub trait Measure<const S: usize, const R: usize, const K: usize> {
     /// in f64 can take longer than reading the vectors.
     const NARROW: bool = false;
 
-    /// The terms of a coordinate; `decay` as in [`Change::each`].
-    fn each<N: Number>(scalars: [N; S], decay: N, read: [N; R]) -> [N; K];
+    /// The terms of a coordinate.
+    fn each<N: Number>(scalars: [N; S], here: Here<N>, read: [N; R]) -> [N; K];
 }
 
 /// One operation of a [`Program`]; operands are the places of earlier ones.
@@ -82,6 +99,8 @@ pub enum Operation {
     Scalar(usize),
     /// The weight decay of the coordinate.
     Decay,
+    /// The scale of the coordinate.
+    Scale,
     /// A number of this vector: first those that change, then those that are read.
     Vector(usize),
     Constant(f64),
@@ -118,10 +137,10 @@ impl Program {
     pub fn of_change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>() -> Program {
         record::<F>(S, M + R, || {
             let scalars = std::array::from_fn(|i| Symbol::record(Operation::Scalar(i)));
-            let decay = Symbol::record(Operation::Decay);
+            let here = Symbol::here();
             let change = std::array::from_fn(|i| Symbol::record(Operation::Vector(i)));
             let read = std::array::from_fn(|i| Symbol::record(Operation::Vector(M + i)));
-            F::each(scalars, decay, change, read).map(|symbol| symbol.0).to_vec()
+            F::each(scalars, here, change, read).map(|symbol| symbol.0).to_vec()
         })
     }
 
@@ -129,9 +148,9 @@ impl Program {
     pub fn of_measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>() -> Program {
         record::<F>(S, R, || {
             let scalars = std::array::from_fn(|i| Symbol::record(Operation::Scalar(i)));
-            let decay = Symbol::record(Operation::Decay);
+            let here = Symbol::here();
             let read = std::array::from_fn(|i| Symbol::record(Operation::Vector(i)));
-            F::each(scalars, decay, read).map(|symbol| symbol.0).to_vec()
+            F::each(scalars, here, read).map(|symbol| symbol.0).to_vec()
         })
     }
 }
@@ -159,6 +178,10 @@ impl Symbol {
             record.push(operation);
             Symbol(record.len() - 1)
         })
+    }
+
+    fn here() -> Here<Symbol> {
+        Here { decay: Symbol::record(Operation::Decay), scale: Symbol::record(Operation::Scale) }
     }
 }
 
@@ -226,13 +249,14 @@ impl Program {
     }
 
     /// Computes the program with plain numbers, as a device would: the reference for those who make kernels of it.
-    pub fn compute(&self, scalars: &[f64], decay: f64, vectors: &[f64]) -> Vec<f64> {
+    pub fn compute(&self, scalars: &[f64], here: Here<f64>, vectors: &[f64]) -> Vec<f64> {
         let mut values: Vec<f64> = Vec::with_capacity(self.operations.len());
         for operation in &self.operations {
             let at = |place: usize| values[place];
             values.push(match *operation {
                 Operation::Scalar(i) => scalars[i],
-                Operation::Decay => decay,
+                Operation::Decay => here.decay,
+                Operation::Scale => here.scale,
                 Operation::Vector(i) => vectors[i],
                 Operation::Constant(value) => value,
                 Operation::Add(a, b) => at(a) + at(b),
@@ -255,9 +279,11 @@ impl Operation {
     /// The places that it computes with.
     pub fn operands(self) -> impl Iterator<Item = usize> {
         let all = match self {
-            Operation::Scalar(_) | Operation::Decay | Operation::Vector(_) | Operation::Constant(_) => {
-                [None; 4]
-            }
+            Operation::Scalar(_)
+            | Operation::Decay
+            | Operation::Scale
+            | Operation::Vector(_)
+            | Operation::Constant(_) => [None; 4],
             Operation::Negate(a) | Operation::Root(a) | Operation::Absolute(a) => [Some(a), None, None, None],
             Operation::Add(a, b)
             | Operation::Subtract(a, b)
@@ -279,9 +305,14 @@ mod tests {
     struct Everything;
 
     impl Change<2, 2, 1> for Everything {
-        fn each<N: Number>([a, b]: [N; 2], decay: N, [x, y]: [N; 2], [g]: [N; 1]) -> [N; 2] {
+        fn each<N: Number>(
+            [a, b]: [N; 2],
+            Here { decay, scale }: Here<N>,
+            [x, y]: [N; 2],
+            [g]: [N; 1],
+        ) -> [N; 2] {
             let r = (a * g * g + N::of(0.5)).sqrt();
-            [x - decay * x - b / r, (-y).abs().max(g).min(N::of(3.0)) + x.above(b, g, y)]
+            [x - decay * x - scale * b / r, (-y).abs().max(g).min(N::of(3.0)) + x.above(b, g, y)]
         }
     }
 
@@ -289,7 +320,7 @@ mod tests {
     struct Overwrite;
 
     impl Change<0, 1, 1> for Overwrite {
-        fn each<N: Number>(_: [N; 0], _: N, _: [N; 1], [g]: [N; 1]) -> [N; 1] {
+        fn each<N: Number>(_: [N; 0], _: Here<N>, _: [N; 1], [g]: [N; 1]) -> [N; 1] {
             [g + g]
         }
     }
@@ -297,8 +328,8 @@ mod tests {
     struct Terms;
 
     impl Measure<1, 2, 2> for Terms {
-        fn each<N: Number>([a]: [N; 1], decay: N, [x, g]: [N; 2]) -> [N; 2] {
-            [a * x * g, (g + decay * x).abs()]
+        fn each<N: Number>([a]: [N; 1], Here { decay, scale }: Here<N>, [x, g]: [N; 2]) -> [N; 2] {
+            [a * x * g, (g + decay * x).abs() / scale]
         }
     }
 
@@ -309,9 +340,10 @@ mod tests {
         assert_eq!((change.reads(), Program::of_change::<Overwrite, 0, 1, 1>().reads()), (3, 1));
         let measure = Program::of_measure::<Terms, 1, 2, 2>();
         for [x, y, g] in [[1.0, -2.0, 3.0], [-0.25, 0.5, -4.0], [0.0, 0.0, 0.0], [7.0, 1e-3, 2.5]] {
-            let direct = Everything::each([0.3, 0.2], 0.01, [x, y], [g]);
-            assert_eq!(change.compute(&[0.3, 0.2], 0.01, &[x, y, g]), direct);
-            assert_eq!(measure.compute(&[0.3], 0.01, &[x, g]), Terms::each([0.3], 0.01, [x, g]));
+            let here = Here { decay: 0.01, scale: 1.5 };
+            let direct = Everything::each([0.3, 0.2], here, [x, y], [g]);
+            assert_eq!(change.compute(&[0.3, 0.2], here, &[x, y, g]), direct);
+            assert_eq!(measure.compute(&[0.3], here, &[x, g]), Terms::each([0.3], here, [x, g]));
         }
     }
 

@@ -1,6 +1,6 @@
 //! A formula as the operations of a framework's tensors: for devices that only the framework reaches.
 
-use super::formula::{Operation, Program};
+use super::formula::{Here, Operation, Program};
 
 /// A framework's operations. The tensors of a run are of one shape, type and device.
 pub trait Tensors {
@@ -78,7 +78,7 @@ impl Plan {
         &self,
         narrow: bool,
         scalars: &[f64],
-        decay: f64,
+        here: Here<f64>,
         mut vector: impl FnMut(usize) -> Result<F::Tensor, F::Error>,
     ) -> Result<Vec<Value<F::Tensor>>, F::Error> {
         let mut values: Vec<Option<Value<F::Tensor>>> = vec![None; self.used.len()];
@@ -92,7 +92,8 @@ impl Plan {
             let mut next = || operands.next().flatten().expect("an operand is computed before it is used");
             let value = match operation {
                 Operation::Scalar(i) => Value::Number(scalars[i]),
-                Operation::Decay => Value::Number(decay),
+                Operation::Decay => Value::Number(here.decay),
+                Operation::Scale => Value::Number(here.scale),
                 Operation::Vector(i) => Value::Tensor(vector(i)?),
                 Operation::Constant(value) => Value::Number(value),
                 Operation::Add(..) => add::<F>(next(), next())?,
@@ -257,9 +258,14 @@ mod tests {
     struct Everything;
 
     impl Change<3, 2, 1> for Everything {
-        fn each<N: Number>([a, b, c]: [N; 3], decay: N, [x, y]: [N; 2], [g]: [N; 1]) -> [N; 2] {
+        fn each<N: Number>(
+            [a, b, c]: [N; 3],
+            Here { decay, scale }: Here<N>,
+            [x, y]: [N; 2],
+            [g]: [N; 1],
+        ) -> [N; 2] {
             let one = N::of(1.0);
-            let numbers = ((a + b) * (one - decay) / c - a).sqrt().abs();
+            let numbers = ((a + b) * (one - decay) / (scale * c) - a).sqrt().abs();
             let mixed = (a + x) * (y + b) + (a - x) * (y - b) - (a * x) / (y * b) + (a / y) / b - (x / a);
             let chosen = a.above(b, x, y) + x.above(a, g, b) - a.above(x, c, g) + x.above(y, a, b);
             let ends = x.max(y).min(g) + a.max(x) - x.min(b) + a.max(b) - (-g).abs() * one;
@@ -268,10 +274,11 @@ mod tests {
     }
 
     const SCALARS: [f64; 3] = [0.3, 0.1, 0.7];
+    const HERE: Here<f64> = Here { decay: 0.01, scale: 0.8 };
 
     fn run(x: &[f32], y: &[f32], g: &[f32]) -> Result<Vec<Vec<f32>>, &'static str> {
         let plan = Plan::new(Program::of_change::<Everything, 3, 2, 1>());
-        let results = plan.run::<Lists>(true, &SCALARS, 0.01, |i| Ok([x, y, g][i].to_vec()))?;
+        let results = plan.run::<Lists>(true, &SCALARS, HERE, |i| Ok([x, y, g][i].to_vec()))?;
         let tensor = |value| match value {
             Value::Tensor(tensor) => tensor,
             Value::Number(number) => panic!("{number} is no tensor"),
@@ -286,7 +293,7 @@ mod tests {
         let g = [-1.5, 0.25, 2.0, 0.5, f32::INFINITY];
         let got = run(&x, &y, &g).unwrap();
         for i in 0..x.len() {
-            let want = Everything::each(SCALARS.map(|s| s as f32), 0.01f32, [x[i], y[i]], [g[i]]);
+            let want = Everything::each(SCALARS.map(|s| s as f32), HERE.of(), [x[i], y[i]], [g[i]]);
             for (got, want) in got.iter().zip(want) {
                 assert_eq!(got[i].to_bits(), want.to_bits(), "{} and not {want} at {i}", got[i]);
             }
@@ -303,13 +310,13 @@ mod tests {
     fn numbers_stay_numbers() {
         struct Third;
         impl Change<1, 1, 0> for Third {
-            fn each<N: Number>([a]: [N; 1], _: N, _: [N; 1], _: [N; 0]) -> [N; 1] {
+            fn each<N: Number>([a]: [N; 1], _: Here<N>, _: [N; 1], _: [N; 0]) -> [N; 1] {
                 [a / N::of(3.0)]
             }
         }
         let plan = Plan::new(Program::of_change::<Third, 1, 1, 0>());
         for (narrow, third) in [(true, f64::from(1.0f32 / 3.0)), (false, 1.0 / 3.0)] {
-            let results = plan.run::<Lists>(narrow, &[1.0], 0.0, |_| Err("not needed")).unwrap();
+            let results = plan.run::<Lists>(narrow, &[1.0], HERE, |_| Err("not needed")).unwrap();
             assert!(matches!(results[..], [Value::Number(number)] if number == third), "{results:?}");
         }
     }

@@ -1,6 +1,6 @@
 use super::shared::{self, BiasCorrection, Estimate};
 use super::{
-    At, Change, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_held, check_square,
+    At, Change, Here, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_held, check_square,
     check_sums,
 };
 use crate::rule::{Observation, Refusal, Step};
@@ -272,7 +272,7 @@ impl Measure<9, 5, 3> for AdamSums {
     #[inline(always)]
     fn each<N: Number>(
         [before, inverse, a, b, c, d, e, f, h]: [N; 9],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, m, v, g, start]: [N; 5],
     ) -> [N; 3] {
         let [u, _, _] = adamw([a, b, c, d, e, f, h], decay, [x, m, v, g]);
@@ -287,7 +287,7 @@ impl Measure<8, 5, 3> for AdamStoredSums {
     #[inline(always)]
     fn each<N: Number>(
         [before, a, b, c, d, e, f, h]: [N; 8],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, m, v, g, delta]: [N; 5],
     ) -> [N; 3] {
         let [u, _, _] = adamw([a, b, c, d, e, f, h], decay, [x, m, v, g]);
@@ -302,7 +302,7 @@ impl Measure<4, 4, 3> for SgdSums {
     #[inline(always)]
     fn each<N: Number>(
         [before, inverse, momentum, rate]: [N; 4],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, b, g, start]: [N; 4],
     ) -> [N; 3] {
         let [u, _] = sgd([momentum, rate], decay, [x, b, g]);
@@ -315,7 +315,11 @@ struct SgdStoredSums;
 
 impl Measure<3, 4, 3> for SgdStoredSums {
     #[inline(always)]
-    fn each<N: Number>([before, momentum, rate]: [N; 3], decay: N, [x, b, g, delta]: [N; 4]) -> [N; 3] {
+    fn each<N: Number>(
+        [before, momentum, rate]: [N; 3],
+        Here { decay, .. }: Here<N>,
+        [x, b, g, delta]: [N; 4],
+    ) -> [N; 3] {
         let [u, _] = sgd([momentum, rate], decay, [x, b, g]);
         terms(before, x, u, g, delta)
     }
@@ -328,7 +332,7 @@ impl Change<9, 3, 2> for AdamStep {
     #[inline(always)]
     fn each<N: Number>(
         [scale, inverse, a, b, c, d, e, f, h]: [N; 9],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, m, v]: [N; 3],
         [g, start]: [N; 2],
     ) -> [N; 3] {
@@ -344,7 +348,7 @@ impl Change<8, 4, 2> for AdamStoredStep {
     #[inline(always)]
     fn each<N: Number>(
         [scale, a, b, c, d, e, f, h]: [N; 8],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, m, v, delta]: [N; 4],
         [g, start]: [N; 2],
     ) -> [N; 4] {
@@ -361,7 +365,7 @@ impl Change<4, 2, 2> for SgdStep {
     #[inline(always)]
     fn each<N: Number>(
         [scale, inverse, momentum, rate]: [N; 4],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, b]: [N; 2],
         [g, start]: [N; 2],
     ) -> [N; 2] {
@@ -377,7 +381,7 @@ impl Change<3, 3, 2> for SgdStoredStep {
     #[inline(always)]
     fn each<N: Number>(
         [scale, momentum, rate]: [N; 3],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, b, delta]: [N; 3],
         [g, start]: [N; 2],
     ) -> [N; 3] {

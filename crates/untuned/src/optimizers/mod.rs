@@ -41,10 +41,10 @@ pub mod slices;
 mod space;
 
 pub use averaged::Averaged;
-pub use formula::{Change, Measure, Number};
+pub use formula::{Change, Here, Measure, Number};
 pub use mechanic::MechanicBase;
 pub use scalar::Scalar;
-pub use space::{Plain, Space};
+pub use space::{Place, Plain, Space, scales};
 
 /// A method that keeps vectors beside the parameters.
 ///

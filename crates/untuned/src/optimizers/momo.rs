@@ -1,5 +1,5 @@
 use super::momo_model::{DECAY_FIRST, Model, USE_FSTAR};
-use super::{At, Change, Keep, Measure, Named, Number, Optimizer, Space, shared};
+use super::{At, Change, Here, Keep, Measure, Named, Number, Optimizer, Space, shared};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::{LOWER_BOUND, Setting};
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -105,7 +105,7 @@ struct Products;
 
 impl Measure<2, 3, 3> for Products {
     #[inline(always)]
-    fn each<N: Number>([old, new]: [N; 2], _: N, [x, d, g]: [N; 3]) -> [N; 3] {
+    fn each<N: Number>([old, new]: [N; 2], _: Here<N>, [x, d, g]: [N; 3]) -> [N; 3] {
         let d = old * d + new * g;
         [x * d, x * g, d * d]
     }
@@ -119,7 +119,7 @@ impl Change<6, 2, 1> for Shrink {
     #[inline(always)]
     fn each<N: Number>(
         [old, new, plain, decayed, first, last]: [N; 6],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, d]: [N; 2],
         [g]: [N; 1],
     ) -> [N; 2] {

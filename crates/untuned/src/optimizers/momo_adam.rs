@@ -1,5 +1,5 @@
 use super::momo_model::{DECAY_FIRST, Model, USE_FSTAR};
-use super::{At, Change, Keep, Measure, Named, Number, Optimizer, Space, shared};
+use super::{At, Change, Here, Keep, Measure, Named, Number, Optimizer, Space, shared};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::{LOWER_BOUND, Setting};
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -136,7 +136,7 @@ struct Products;
 
 impl Measure<6, 4, 3> for Products {
     #[inline(always)]
-    fn each<N: Number>(scalars: [N; 6], _: N, [x, d, v, g]: [N; 4]) -> [N; 3] {
+    fn each<N: Number>(scalars: [N; 6], _: Here<N>, [x, d, v, g]: [N; 4]) -> [N; 3] {
         let (d, _, direction) = means(scalars, d, v, g);
         [x * d, x * g, d * direction]
     }
@@ -150,7 +150,7 @@ impl Change<10, 3, 1> for Shrink {
     #[inline(always)]
     fn each<N: Number>(
         [old_d, new_d, old_v, new_v, root, eps, plain, decayed, first, last]: [N; 10],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, d, v]: [N; 3],
         [g]: [N; 1],
     ) -> [N; 3] {

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use super::shared::Estimate;
 use super::{
-    At, Change, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_held, check_square,
+    At, Change, Here, Keep, Measure, Named, Number, Optimizer, Space, check_eps, check_held, check_square,
     check_sums, shared,
 };
 use crate::rule::{Observation, Refusal, Step};
@@ -11,19 +11,22 @@ use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 
 /// A Polyak step in Adam's geometry: no learning rate, no clipping, no warm-up.
 ///
-/// With `D = √v̂ + eps`, `v̂` being Adam's mean of `g²`:
+/// With `D = √v̂ + eps`, `v̂` being Adam's mean of `g²`, and `s` the [scale](super::scales) of a coordinate's tensor:
 ///
-/// `m ← β1·m + (1 − β1)·g/D`, `x ← x − η·m`, `η = factor · mean(f − l)/mean(Σ g²/D) · (1 − t/T)`.
+/// `m ← β1·m + (1 − β1)·g/D`, `x ← x − η·s·m`, `η = max(factor·mean(f − l)/mean(Σ s·g²/D), dog·R/√G) · (1 − t/T)`.
 ///
-/// Both means are exponential with the weight `average`, corrected for their beginning at 0, as `v̂` is; `m` is not. For a fixed
-/// `D`, without momentum and means, this is Polyak's step (a `factor` of it) for the function `y ↦ f(D^{−½}y)`.
+/// Both means are exponential with the weight `average`, corrected for their beginning at 0, as `v̂` is; `m` is not. For fixed `D`
+/// and `s`, without momentum and means, the first of the two is Polyak's step (a `factor` of it) in the norm `‖x‖² = Σ x²·D/s`, and the
+/// second is DoG's in the same norm: `R` is the greatest distance from the start so far, and `G` the sum of `Σ s·g²/D` over all steps.
+/// Polyak's step is short where batches are noisy, because their noise counts in `Σ s·g²/D` but not in `f`; DoG's sees how far the
+/// parameters have come, and takes over there.
 ///
-/// What is proved, for convex `f` with minimum `f*`, a fixed `D`, no momentum and no means, with `σ² = f* − l`: a step with the
-/// factor `a` brings `x` nearer to a minimum, `‖x⁺ − x*‖²_D ≤ ‖x − x*‖²_D − η·[(2 − a)(f − f*) − a·σ²]`, so that it makes progress
+/// What is proved, for convex `f` with minimum `f*`, fixed `D` and `s`, no momentum, no means and `dog=0`, with `σ² = f* − l`: a step
+/// with the factor `a` brings `x` nearer to a minimum, `‖x⁺ − x*‖² ≤ ‖x − x*‖² − η·[(2 − a)(f − f*) − a·σ²]`, so that it makes progress
 /// as long as `f − f* > aσ²/(2 − a)`, which is `σ²/3` for `a = ½`. With the means, `a` becomes `a·κ` with
-/// `κ = mean(f − l)·Σg²/D / ((f − l)·mean(Σg²/D))`; `cap=yes` keeps `a·κ ≤ 1`, and `a·κ`, the part of the batch's own Polyak step
-/// that was made, is the method's [estimate](Optimizer::estimate). Momentum, a `D` that moves, batches and the decay to
-/// 0 are measured only.
+/// `κ = mean(f − l)·Σsg²/D / ((f − l)·mean(Σsg²/D))`; `cap=yes` keeps `a·κ ≤ 1`, and with it DoG's step, too. What part of the
+/// batch's own Polyak step was made is the method's [estimate](Optimizer::estimate). Momentum, a `D` that moves, DoG's step, batches and
+/// the decay to 0 are measured only.
 ///
 /// ```
 /// # use untuned::{Observation, Setting, optimizers::OptimizerSpec};
@@ -37,7 +40,7 @@ use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 /// let mut sums = vec![0.0; method.measures()];
 /// method.measure(&at, &mut sums, 0);
 /// let step = method.step(&Observation::new(0, 14.0, 5.0), &sums, at)?;
-/// // √v̂ is |g| at first, so that Σg²/D = 7, η = ½·14/7, and m = 0.1·(1, −1).
+/// // √v̂ is |g| at first, so that Σs·g²/D = 7, η = ½·14/7, and m = 0.1·(1, −1).
 /// assert!((step.size - 1.0).abs() < 1e-15);
 /// assert!((x[0] - 0.9).abs() < 1e-15 && (x[1] - 1.1).abs() < 1e-15);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -48,6 +51,8 @@ pub struct PolyakAdam {
     pub lower_bound: f64,
     /// What part of Polyak's step is made.
     pub factor: f64,
+    /// How much of DoG's step is made at least.
+    pub dog: f64,
     /// How much of the two means is kept in a step.
     pub average: f64,
     /// `β1`.
@@ -62,9 +67,13 @@ pub struct PolyakAdam {
     horizon: Option<u64>,
     /// `β2ᵗ`, a product as in AdamW.
     beta2_power: f64,
-    /// Means of `f − l` and of `Σg²/D`, not corrected.
+    /// Means of `f − l` and of `Σs·g²/D`, not corrected.
     gap: f64,
     square: f64,
+    /// `G`, the sum of `Σs·g²/D`.
+    total: f64,
+    /// `R²`, the greatest `Σ(x − x0)²·D/s`.
+    far: f64,
     /// The steps made.
     steps: u64,
     /// The first loss.
@@ -77,7 +86,7 @@ impl Named for PolyakAdam {
     const ENTRY: Entry = Entry {
         name: "polyak-adam",
         aliases: &[],
-        formula: "x − η·m, m the mean of g/D with weight beta1, D = √v̂ + eps, η = factor·mean(f − l)/mean(Σg²/D)·(1 − t/T)",
+        formula: "x − η·m, m the mean of g/D with weight beta1, D = √v̂ + eps, η = max(factor·mean(f − l)/mean(Σg²/D), dog·R/√G)·(1 − t/T), R² = max Σ(x − x0)²·D, G the sum of all Σg²/D; each tensor in units of its size",
         parameters: &[
             LOWER_BOUND,
             Parameter {
@@ -85,6 +94,12 @@ impl Named for PolyakAdam {
                 kind: Kind::Positive,
                 default: Fallback::Number(0.5),
                 meaning: "what part of Polyak's step is made",
+            },
+            Parameter {
+                name: "dog",
+                kind: Kind::NonNegative,
+                default: Fallback::Number(1.5),
+                meaning: "how much of DoG's step is made at least",
             },
             Parameter {
                 name: "average",
@@ -118,6 +133,7 @@ impl Named for PolyakAdam {
         Ok(PolyakAdam {
             lower_bound: spec.number("lower_bound"),
             factor: spec.number("factor"),
+            dog: spec.number("dog"),
             average: spec.number("average"),
             beta1: spec.number("beta1"),
             beta2: spec.number("beta2"),
@@ -127,6 +143,8 @@ impl Named for PolyakAdam {
             beta2_power: 1.0,
             gap: 0.0,
             square: 0.0,
+            total: 0.0,
+            far: 0.0,
             steps: 0,
             first: 0.0,
             part: None,
@@ -141,15 +159,17 @@ fn geometry<N: Number>([old, new, root, eps]: [N; 4], v: N, g: N) -> (N, N) {
     (v, root * v.sqrt() + eps)
 }
 
-/// `Σ g²/D`.
-struct Square;
+/// `Σ s·g²/D` and `Σ (x − x0)²·D/s`.
+struct Squares;
 
-impl Measure<4, 2, 1> for Square {
+impl Measure<4, 4, 2> for Squares {
     const NARROW: bool = true;
 
     #[inline(always)]
-    fn each<N: Number>(scalars: [N; 4], _: N, [v, g]: [N; 2]) -> [N; 1] {
-        [g * (g / geometry(scalars, v, g).1)]
+    fn each<N: Number>(scalars: [N; 4], here: Here<N>, [x, v, start, g]: [N; 4]) -> [N; 2] {
+        let d = geometry(scalars, v, g).1;
+        let moved = x - start;
+        [g * (g / d) * here.scale, moved * moved * d / here.scale]
     }
 }
 
@@ -159,20 +179,20 @@ fn direction<N: Number>([old, new]: [N; 2], m: N, g: N, d: N) -> N {
     old * m + new * g / d
 }
 
-/// `m ← β1·m + (1 − β1)·g/D`, `x ← x·(1 − decay) − η·m`.
+/// `m ← β1·m + (1 − β1)·g/D`, `x ← x·(1 − decay·s) − η·s·m`; nothing decays beyond 0.
 struct Descend;
 
 impl Change<7, 3, 1> for Descend {
     #[inline(always)]
     fn each<N: Number>(
         [old, new, root, eps, old_m, new_m, size]: [N; 7],
-        decay: N,
+        Here { decay, scale }: Here<N>,
         [x, m, v]: [N; 3],
         [g]: [N; 1],
     ) -> [N; 3] {
         let (v, d) = geometry([old, new, root, eps], v, g);
         let m = direction([old_m, new_m], m, g, d);
-        [x * (N::of(1.0) - decay) - size * m, m, v]
+        [x * (N::of(1.0) - decay * scale).max(N::of(0.0)) - size * (scale * m), m, v]
     }
 }
 
@@ -184,25 +204,26 @@ impl PolyakAdam {
     }
 }
 
-/// State: two vectors. A step is a pass that reads 2 vectors, and one that reads 4 and writes 3.
+/// State: three vectors. A step is a pass that reads 4 vectors, and one that reads 4 and writes 3.
 impl Optimizer for PolyakAdam {
     fn keeps(&self) -> Vec<Keep> {
-        vec![Keep::zeros("direction"), Keep::zeros("squares")]
+        vec![Keep::zeros("direction"), Keep::zeros("squares"), Keep::parameters("start")]
     }
 
     fn measures(&self) -> usize {
-        1
+        2
     }
 
     fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
-        at.space.measure(Square, self.geometry(), 0.0, [&at.kept[1], at.gradient], sums, first);
+        let read = [&*at.x, &at.kept[1], &at.kept[2], at.gradient];
+        at.space.measure(Squares, self.geometry(), 0.0, read, sums, first);
     }
 
     fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         seen.check()?;
         assert_eq!(sums.len(), self.measures(), "the sums that it measures");
         check_square::<S>(seen, 1.0)?;
-        check_sums(seen, &["Σg²/D"], sums)?;
+        check_sums(seen, &["Σg²/D", "Σ(x − x0)²·D"], sums)?;
         let square = sums[0];
         if let Some(horizon) = self.horizon.filter(|horizon| seen.step >= *horizon) {
             let remedy = "make it with a larger number of steps, or add `decay=none`";
@@ -214,6 +235,10 @@ impl Optimizer for PolyakAdam {
         let polyak = |gap: f64, square: f64| if square > 0.0 { gap / square } else { 0.0 };
         // What the means lack of their beginning is the same for both.
         let mut size = self.factor * polyak(mean_gap, mean_square);
+        let (total, far) = (self.total + square, self.far.max(sums[1]));
+        if total > 0.0 {
+            size = size.max(self.dog * far.sqrt() / total.sqrt());
+        }
         let own = polyak(gap.value, square);
         if self.cap {
             size = size.min(own);
@@ -224,16 +249,16 @@ impl Optimizer for PolyakAdam {
         check_held::<S>(seen, &[step.size])?;
         let [old, new, root, eps] = self.geometry();
         let scalars = [old, new, root, eps, self.beta1, 1.0 - self.beta1, step.size];
-        let [m, v] = at.kept else { panic!("polyak-adam keeps two vectors, not {}", at.kept.len()) };
-        // A step may be of any size, but nothing decays beyond 0.
-        let decay = (step.size * at.around.weight_decay).min(1.0);
+        let [m, v, _] = at.kept else { panic!("polyak-adam keeps three vectors, not {}", at.kept.len()) };
+        let decay = step.size * at.around.weight_decay;
         at.space.change(Descend, scalars, decay, [at.x, m, v], [at.gradient]);
         self.beta2_power *= self.beta2;
         if self.steps == 0 {
             self.first = seen.loss;
         }
         self.steps += 1;
-        (self.gap, self.square, self.part) = (mean_gap, mean_square, part);
+        (self.gap, self.square, self.total, self.far) = (mean_gap, mean_square, total, far);
+        self.part = part;
         Ok(step)
     }
 
@@ -241,19 +266,19 @@ impl Optimizer for PolyakAdam {
         false
     }
 
-    /// What part of the batch's own Polyak step was made, the decay aside: `a·κ`.
+    /// What part of the batch's own Polyak step was made, the decay aside.
     fn estimate(&self) -> Option<f64> {
         self.part
     }
 
     fn concern(&self) -> Option<String> {
-        let PolyakAdam { steps, first, lower_bound, factor, .. } = self;
+        let PolyakAdam { steps, first, lower_bound, factor, dog, .. } = self;
         let mean = lower_bound + self.gap / (1.0 - self.average.powf(*steps as f64));
         (*steps >= Estimate::PATIENCE && mean > *first).then(|| {
-            let less = 0.5 * factor;
+            let (less, dog) = (0.5 * factor, 0.5 * dog);
             format!(
                 "the mean loss is {mean:.4} after {steps} steps, and the first was {first:.4}: the steps may be too long, as where the loss \
-                 cannot come near lower_bound = {lower_bound}; try factor={less}"
+                 cannot come near lower_bound = {lower_bound}; try factor={less},dog={dog}"
             )
         })
     }

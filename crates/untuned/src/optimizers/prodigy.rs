@@ -1,6 +1,6 @@
 use super::shared::{self, Adapt, BiasCorrection, Estimate};
 use super::{
-    Around, At, Keep, Measure, Named, Number, Optimizer, Space, check_held, check_square, check_sums,
+    Around, At, Here, Keep, Measure, Named, Number, Optimizer, Space, check_held, check_square, check_sums,
 };
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
@@ -194,7 +194,11 @@ struct Sums;
 
 impl Measure<2, 4, 2> for Sums {
     #[inline(always)]
-    fn each<N: Number>([old_s, new_s]: [N; 2], decay: N, [x, g, s, start]: [N; 4]) -> [N; 2] {
+    fn each<N: Number>(
+        [old_s, new_s]: [N; 2],
+        Here { decay, .. }: Here<N>,
+        [x, g, s, start]: [N; 4],
+    ) -> [N; 2] {
         let g = g + decay * x;
         [g * (start - x), (old_s * s + new_s * g).abs()]
     }

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{At, Change, Keep, Measure, Number, Optimizer, Space};
+use super::{At, Change, Here, Keep, Measure, Number, Optimizer, Space};
 use crate::rule::{Needs, Observation, Point, Refusal, Step, StepRule};
 
 /// A scalar rule as an optimizer: `x ← (1 − η·λ)·from − η·g(from)`, with the points that the rule [needs](Needs) kept beside `x`.
@@ -41,7 +41,7 @@ struct SquareDistance;
 
 impl Measure<0, 2, 1> for SquareDistance {
     #[inline(always)]
-    fn each<N: Number>(_: [N; 0], _: N, [x, start]: [N; 2]) -> [N; 1] {
+    fn each<N: Number>(_: [N; 0], _: Here<N>, [x, start]: [N; 2]) -> [N; 1] {
         [(x - start) * (x - start)]
     }
 }
@@ -51,7 +51,7 @@ struct Sum;
 
 impl Measure<0, 1, 1> for Sum {
     #[inline(always)]
-    fn each<N: Number>(_: [N; 0], _: N, read: [N; 1]) -> [N; 1] {
+    fn each<N: Number>(_: [N; 0], _: Here<N>, read: [N; 1]) -> [N; 1] {
         read
     }
 }
@@ -61,7 +61,7 @@ pub(super) struct Descend;
 
 impl Change<1, 1, 1> for Descend {
     #[inline(always)]
-    fn each<N: Number>([size]: [N; 1], decay: N, [x]: [N; 1], [g]: [N; 1]) -> [N; 1] {
+    fn each<N: Number>([size]: [N; 1], Here { decay, .. }: Here<N>, [x]: [N; 1], [g]: [N; 1]) -> [N; 1] {
         [x * (N::of(1.0) - decay) - size * g]
     }
 }
@@ -71,7 +71,7 @@ struct DescendFrom;
 
 impl Change<1, 1, 2> for DescendFrom {
     #[inline(always)]
-    fn each<N: Number>([size]: [N; 1], decay: N, _: [N; 1], [from, g]: [N; 2]) -> [N; 1] {
+    fn each<N: Number>([size]: [N; 1], Here { decay, .. }: Here<N>, _: [N; 1], [from, g]: [N; 2]) -> [N; 1] {
         [from * (N::of(1.0) - decay) - size * g]
     }
 }

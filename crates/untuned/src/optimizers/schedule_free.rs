@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Number, Space, shared};
+use super::{Change, Here, Number, Space, shared};
 use crate::rule::{Observation, Refusal, Step};
 use crate::spec::{Fallback, Kind, Parameter, Spec, SpecError};
 
@@ -117,7 +117,7 @@ struct Between;
 
 impl Change<1, 1, 2> for Between {
     #[inline(always)]
-    fn each<N: Number>([part]: [N; 1], _: N, _: [N; 1], [y, z]: [N; 2]) -> [N; 1] {
+    fn each<N: Number>([part]: [N; 1], _: Here<N>, _: [N; 1], [y, z]: [N; 2]) -> [N; 1] {
         [y + part * (z - y)]
     }
 }

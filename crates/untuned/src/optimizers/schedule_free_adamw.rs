@@ -1,6 +1,6 @@
 use super::schedule_free::{self, Averaging};
 use super::shared::{self, BiasCorrection};
-use super::{At, Change, Keep, Named, Number, Optimizer, Space, check_eps, check_held, check_square};
+use super::{At, Change, Here, Keep, Named, Number, Optimizer, Space, check_eps, check_held, check_square};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -131,7 +131,7 @@ impl Change<9, 3, 1> for Free {
     #[inline(always)]
     fn each<N: Number>(
         [scale, c, share, rate, old_v, new_v, root, eps, at_z]: [N; 9],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [y, z, v]: [N; 3],
         [g]: [N; 1],
     ) -> [N; 3] {

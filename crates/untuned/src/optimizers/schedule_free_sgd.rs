@@ -1,5 +1,5 @@
 use super::schedule_free::{self, Averaging};
-use super::{At, Change, Keep, Named, Number, Optimizer, Space, check_held, check_square};
+use super::{At, Change, Here, Keep, Named, Number, Optimizer, Space, check_held, check_square};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -87,7 +87,12 @@ struct Free;
 
 impl Change<4, 2, 1> for Free {
     #[inline(always)]
-    fn each<N: Number>([scale, c, share, rate]: [N; 4], decay: N, [y, z]: [N; 2], [g]: [N; 1]) -> [N; 2] {
+    fn each<N: Number>(
+        [scale, c, share, rate]: [N; 4],
+        Here { decay, .. }: Here<N>,
+        [y, z]: [N; 2],
+        [g]: [N; 1],
+    ) -> [N; 2] {
         let g = scale * g + decay * y;
         [y + c * (z - y) - share * g, z - rate * g]
     }

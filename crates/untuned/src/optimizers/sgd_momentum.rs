@@ -1,5 +1,5 @@
 use super::scalar::Descend;
-use super::{At, Change, Keep, Named, Number, Optimizer, Space};
+use super::{At, Change, Here, Keep, Named, Number, Optimizer, Space};
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::Setting;
 use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
@@ -105,7 +105,7 @@ impl Change<8, 2, 1> for Momentum {
     #[inline(always)]
     fn each<N: Number>(
         [scale, penalty, apart, old, new, size, ahead, along]: [N; 8],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, b]: [N; 2],
         [g]: [N; 1],
     ) -> [N; 2] {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Number};
+use super::{Change, Here, Number};
 use crate::rule::{Observation, Step, StepKind};
 use crate::spec::{Fallback, Kind, Parameter, Spec, number};
 
@@ -112,7 +112,7 @@ impl Change<10, 4, 1> for Adapt {
     #[inline(always)]
     fn each<N: Number>(
         [couple, shrink, old_m, new_m, old_v, new_v, old_s, new_s, size, eps]: [N; 10],
-        decay: N,
+        Here { decay, .. }: Here<N>,
         [x, m, v, s]: [N; 4],
         [g]: [N; 1],
     ) -> [N; 4] {

@@ -2,7 +2,7 @@
 //!
 //! All is inlined, so that a caller can compile a pass for the instructions of the processor at hand.
 
-use super::formula::{Change, Measure, Number};
+use super::formula::{Change, Here, Measure, Number};
 
 /// Coordinates that go through a formula side by side, each into sums of its own: a vector of AVX-512 in f32.
 pub const LANES: usize = 16;
@@ -43,18 +43,18 @@ fn narrow<T: Number, const N: usize>(values: [f64; N]) -> [T; N] {
     numbers
 }
 
-/// Changes vectors of one length, all of whose numbers decay alike.
+/// Changes vectors of one length, of one tensor.
 ///
 /// # Panics
 /// When a vector is shorter than the first that is changed.
 #[inline(always)]
 pub fn change<T: Number, F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
     scalars: [f64; S],
-    decay: f64,
+    here: Here<f64>,
     change: [&mut [T]; M],
     read: [&[T]; R],
 ) {
-    let (scalars, decay) = (narrow(scalars), T::of(decay));
+    let (scalars, here) = (narrow(scalars), here.of());
     let len = change.first().map_or(0, |vector| vector.len());
     let (mut change, read) = (change.map(|vector| &mut vector[..len]), read.map(|vector| &vector[..len]));
     // Few vectors are proved apart from each other before the loop, which then is the fastest. Where they are many, lanes are copied
@@ -64,13 +64,13 @@ pub fn change<T: Number, F: Change<S, M, R>, const S: usize, const M: usize, con
         let (mut changed, given) = (lanes(&change, at), lanes(&read, at));
         for lane in 0..LANES {
             let old = numbers(&changed, lane);
-            put(&mut changed, lane, F::each(scalars, decay, old, numbers(&given, lane)));
+            put(&mut changed, lane, F::each(scalars, here, old, numbers(&given, lane)));
         }
         change.iter_mut().zip(&changed).for_each(|(to, from)| to[at..at + LANES].copy_from_slice(from));
     }
     for at in whole..len {
         let old = numbers(&change, at);
-        put(&mut change, at, F::each(scalars, decay, old, numbers(&read, at)));
+        put(&mut change, at, F::each(scalars, here, old, numbers(&read, at)));
     }
 }
 
@@ -101,24 +101,24 @@ impl<const K: usize> Sums<K> {
     fn add<T: Number + Into<f64>, F: Measure<S, R, K>, const S: usize, const R: usize>(
         &mut self,
         scalars: [f64; S],
-        decay: f64,
+        here: Here<f64>,
         read: [T; R],
         lane: usize,
     ) {
         let mut terms = [0.0; K];
         if F::NARROW {
-            let own = F::each(narrow(scalars), T::of(decay), read);
+            let own = F::each(narrow(scalars), here.of(), read);
             terms.iter_mut().zip(&own).for_each(|(to, from)| *to = (*from).into());
         } else {
             let mut wide = [0.0; R];
             wide.iter_mut().zip(&read).for_each(|(to, from)| *to = (*from).into());
-            terms = F::each(scalars, decay, wide);
+            terms = F::each(scalars, here, wide);
         }
         self.0.iter_mut().zip(&terms).for_each(|(lanes, term)| lanes[lane] += term);
     }
 }
 
-/// Adds the terms of vectors of one length, all of whose numbers decay alike, to sums. Terms are computed in f64, or in the vectors' own
+/// Adds the terms of vectors of one length, of one tensor, to sums. Terms are computed in f64, or in the vectors' own
 /// numbers where the formula is [narrow](Measure::NARROW).
 ///
 /// # Panics
@@ -126,7 +126,7 @@ impl<const K: usize> Sums<K> {
 #[inline(always)]
 pub fn measure<T, F, const S: usize, const R: usize, const K: usize>(
     scalars: [f64; S],
-    decay: f64,
+    here: Here<f64>,
     read: [&[T]; R],
     mut sums: Sums<K>,
 ) -> Sums<K>
@@ -140,11 +140,11 @@ where
     for at in (0..whole).step_by(LANES) {
         let given = lanes(&read, at);
         for lane in 0..LANES {
-            sums.add::<T, F, S, R>(scalars, decay, numbers(&given, lane), lane);
+            sums.add::<T, F, S, R>(scalars, here, numbers(&given, lane), lane);
         }
     }
     for at in whole..len {
-        sums.add::<T, F, S, R>(scalars, decay, numbers(&read, at), at - whole);
+        sums.add::<T, F, S, R>(scalars, here, numbers(&read, at), at - whole);
     }
     sums
 }
@@ -153,19 +153,26 @@ where
 mod tests {
     use super::*;
 
+    const HERE: Here<f64> = Here { decay: 0.25, scale: 3.0 };
+
     /// Three vectors are many: lanes are copied.
     struct Mix;
 
     impl Change<1, 3, 3> for Mix {
-        fn each<N: Number>([a]: [N; 1], decay: N, [x, y, z]: [N; 3], [g, h, k]: [N; 3]) -> [N; 3] {
-            [x * (N::of(1.0) - decay) - a * g, y + h, z * k]
+        fn each<N: Number>(
+            [a]: [N; 1],
+            Here { decay, scale }: Here<N>,
+            [x, y, z]: [N; 3],
+            [g, h, k]: [N; 3],
+        ) -> [N; 3] {
+            [x * (N::of(1.0) - decay) - a * g, y + scale * h, z * k]
         }
     }
 
     struct Add;
 
     impl Change<1, 1, 1> for Add {
-        fn each<N: Number>([a]: [N; 1], _: N, [x]: [N; 1], [g]: [N; 1]) -> [N; 1] {
+        fn each<N: Number>([a]: [N; 1], _: Here<N>, [x]: [N; 1], [g]: [N; 1]) -> [N; 1] {
             [x + a * g]
         }
     }
@@ -173,7 +180,7 @@ mod tests {
     struct Squares;
 
     impl Measure<1, 2, 2> for Squares {
-        fn each<N: Number>([a]: [N; 1], _: N, [x, g]: [N; 2]) -> [N; 2] {
+        fn each<N: Number>([a]: [N; 1], _: Here<N>, [x, g]: [N; 2]) -> [N; 2] {
             [a * x * x, g]
         }
     }
@@ -183,7 +190,7 @@ mod tests {
     impl Measure<0, 1, 1> for NarrowSquare {
         const NARROW: bool = true;
 
-        fn each<N: Number>(_: [N; 0], _: N, [x]: [N; 1]) -> [N; 1] {
+        fn each<N: Number>(_: [N; 0], _: Here<N>, [x]: [N; 1]) -> [N; 1] {
             [x * x]
         }
     }
@@ -196,20 +203,20 @@ mod tests {
             let [mut x, mut y, mut z] = [1, 2, 3].map(vector);
             let [g, h, k] = [4, 5, 6].map(vector);
             let wanted: Vec<[f64; 3]> =
-                (0..len).map(|i| Mix::each([0.5], 0.25, [x[i], y[i], z[i]], [g[i], h[i], k[i]])).collect();
-            change::<f64, Mix, 1, 3, 3>([0.5], 0.25, [&mut x, &mut y, &mut z], [&g, &h, &k]);
+                (0..len).map(|i| Mix::each([0.5], HERE, [x[i], y[i], z[i]], [g[i], h[i], k[i]])).collect();
+            change::<f64, Mix, 1, 3, 3>([0.5], HERE, [&mut x, &mut y, &mut z], [&g, &h, &k]);
             assert_eq!((0..len).map(|i| [x[i], y[i], z[i]]).collect::<Vec<_>>(), wanted);
 
             let before = x.clone();
-            change::<f64, Add, 1, 1, 1>([2.0], 0.0, [&mut x], [&g]);
+            change::<f64, Add, 1, 1, 1>([2.0], HERE, [&mut x], [&g]);
             assert!((0..len).all(|i| x[i] == before[i] + 2.0 * g[i]));
 
             // Small integers: exact in any order.
             let squared = measure::<f64, Squares, 1, 2, 2>;
-            let once = squared([2.0], 0.0, [&g, &h], Sums::ZERO);
+            let once = squared([2.0], HERE, [&g, &h], Sums::ZERO);
             let squares: f64 = g.iter().map(|g| 2.0 * g * g).sum();
             assert_eq!(once.total(), [squares, h.iter().sum()]);
-            assert_eq!(squared([2.0], 0.0, [&g, &h], once).total()[0], 2.0 * squares, "goes on");
+            assert_eq!(squared([2.0], HERE, [&g, &h], once).total()[0], 2.0 * squares, "goes on");
         }
     }
 
@@ -217,8 +224,8 @@ mod tests {
     #[test]
     fn terms_are_wide_unless_they_may_be_narrow() {
         let small = [1e-30f32; 20];
-        let [wide, _] = measure::<f32, Squares, 1, 2, 2>([1.0], 0.0, [&small, &small], Sums::ZERO).total();
+        let [wide, _] = measure::<f32, Squares, 1, 2, 2>([1.0], HERE, [&small, &small], Sums::ZERO).total();
         assert!((wide / 2e-59 - 1.0).abs() < 1e-6, "{wide}");
-        assert_eq!(measure::<f32, NarrowSquare, 0, 1, 1>([], 0.0, [&small], Sums::ZERO).total(), [0.0]);
+        assert_eq!(measure::<f32, NarrowSquare, 0, 1, 1>([], HERE, [&small], Sums::ZERO).total(), [0.0]);
     }
 }

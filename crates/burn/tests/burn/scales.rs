@@ -1,0 +1,98 @@
+//! A method that measures tensors in units of their size finds the sizes at the start, and keeps them.
+
+use crate::cases::problem;
+use crate::support::device;
+use burn::module::{Module, Param};
+use burn::optim::{GradientsParams, OptimizerRecord};
+use burn::tensor::{DType, Tensor, TensorData};
+use untuned::optimizers::{Around, At, Keep, Optimizer as _, OptimizerSpec, Place, Plain};
+use untuned::{Observation, Setting, vector};
+use untuned_burn::Stepper;
+
+/// Two matrices of the sizes 3 and ⅓, of which 1 is typical, and a list.
+const START: [f64; 6] = [3.0, -3.0, 1.0 / 3.0, -1.0 / 3.0, -1.5, 0.25];
+const STEPS: u64 = 40;
+
+#[derive(Module, Debug)]
+struct Three {
+    large: Param<Tensor<2>>,
+    small: Param<Tensor<2>>,
+    list: Param<Tensor<1>>,
+}
+
+impl Three {
+    fn new(start: &[f64; 6]) -> Three {
+        let pair = |at: usize| {
+            let data = TensorData::new(start[at..at + 2].to_vec(), [2]);
+            Tensor::<1>::from_data(data, (&device(), DType::F64))
+        };
+        Three {
+            large: Param::from_tensor(pair(0).reshape([2, 1]).require_grad()),
+            small: Param::from_tensor(pair(2).reshape([1, 2]).require_grad()),
+            list: Param::from_tensor(pair(4).require_grad()),
+        }
+    }
+
+    fn all(&self) -> Tensor<1> {
+        let [large, small] = [&self.large, &self.small].map(|matrix| matrix.val().flatten::<1>(0, 1));
+        Tensor::cat(vec![large, small, self.list.val()], 0)
+    }
+
+    fn numbers(&self) -> Vec<f64> {
+        self.all().into_data().iter::<f64>().collect()
+    }
+}
+
+/// A step on a function whose loss and gradient at the point are those of the problem.
+fn step(stepper: &mut Stepper, module: &mut Three, t: u64) {
+    let (loss, gradient) = problem(&module.numbers(), t);
+    let x = module.all();
+    let gradient = Tensor::<1>::from_data(TensorData::new(gradient, [6]), (&device(), DType::F64));
+    let loss = ((x.clone() - x.detach()) * gradient).sum() + loss;
+    let gradients = GradientsParams::from_grads(loss.backward(), module);
+    stepper.step(loss, module, gradients).unwrap();
+}
+
+fn stepper(loops: bool) -> Stepper {
+    Stepper::new("polyak-adam", STEPS).unwrap().weight_decay(0.05).unwrap().loops(loops)
+}
+
+#[test]
+fn matrices_move_by_their_size() {
+    let place = |range, decays, scale| Place { range, decays, scale };
+    let places = vec![place(0..2, true, 3.0), place(2..4, true, 1.0 / 3.0), place(4..6, false, 1.0)];
+    let space = Plain { dimension: 6, places };
+    let around = Around { weight_decay: 0.05, ..Around::default() };
+    for loops in [true, false] {
+        let spec: OptimizerSpec = "polyak-adam".parse().unwrap();
+        let mut method = spec.build(&Setting::new(STEPS)).unwrap();
+        let mut x = START.to_vec();
+        let mut kept = Keep::all(&space, &method.keeps(), &x).unwrap();
+        let mut sums = vec![0.0; method.measures()];
+        let (mut stepper, mut module) = (stepper(loops), Three::new(&START));
+        for t in 0..STEPS {
+            let (loss, gradient) = problem(&x, t);
+            let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
+            method.measure(&at, &mut sums, 0);
+            method.step(&Observation::new(t, loss, vector::norm(&gradient)), &sums, at).unwrap();
+            step(&mut stepper, &mut module, t);
+            for (got, want) in module.numbers().iter().zip(&x) {
+                assert!((got - want).abs() < 1e-11, "loops {loops} at {t}: {got} and not {want}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_sizes_of_the_start_are_saved() {
+    let (mut whole, mut module) = (stepper(true), Three::new(&START));
+    (0..20).for_each(|t| step(&mut whole, &mut module, t));
+    let bytes = whole.to_record().unwrap().into_bytes().unwrap();
+    let (mut parts, mut other) = (stepper(true), module.clone());
+    parts.load_record(OptimizerRecord::from_bytes(bytes).unwrap(), &other).unwrap();
+    for t in 20..STEPS {
+        step(&mut whole, &mut module, t);
+        step(&mut parts, &mut other, t);
+        assert_eq!(other.numbers(), module.numbers(), "at {t}");
+    }
+}

@@ -1,0 +1,84 @@
+//! A method that measures tensors in units of their size finds the sizes at the start, and keeps them.
+
+use crate::support::{Reference, difference, numbers, problem};
+use candle_core::backprop::GradStore;
+use candle_core::{Device, Tensor, Var};
+use untuned::optimizers::Place;
+use untuned_candle::{Config, Untuned};
+
+/// Two matrices of the sizes 3 and ⅓, of which 1 is typical, and a vector.
+const START: [f64; 7] = [3.0, -3.0, 1.0 / 3.0, -1.0 / 3.0, -1.5, 0.25, -0.75];
+const SHAPES: [(usize, &[usize]); 3] = [(0, &[2, 1]), (2, &[1, 2]), (4, &[3])];
+const STEPS: u64 = 40;
+
+fn config(fused: bool) -> Config {
+    Config { weight_decay: 0.05, fused, ..Config::new("polyak-adam", STEPS).unwrap() }
+}
+
+fn reference() -> Reference {
+    let mut reference = Reference::new(&config(true), &START, 4);
+    let place = |range, decays, scale| Place { range, decays, scale };
+    reference.space.places =
+        vec![place(0..2, true, 3.0), place(2..4, true, 1.0 / 3.0), place(4..7, false, 1.0)];
+    reference
+}
+
+struct Run {
+    vars: Vec<Var>,
+    optimizer: Untuned,
+}
+
+impl Run {
+    fn new(start: &[f64], fused: bool) -> Run {
+        let var = |(at, shape): (usize, &[usize])| {
+            let part = &start[at..at + shape.iter().product::<usize>()];
+            Var::from_tensor(&Tensor::from_slice(part, shape, &Device::Cpu).unwrap()).unwrap()
+        };
+        let vars = SHAPES.map(var).to_vec();
+        Run { optimizer: Untuned::new(vars.clone(), config(fused)).unwrap(), vars }
+    }
+
+    fn x(&self) -> Vec<f64> {
+        self.vars.iter().flat_map(numbers).collect()
+    }
+
+    fn step(&mut self, t: u64) {
+        let (loss, gradient) = problem(&self.x(), t);
+        let mut store = GradStore::default();
+        for (var, (at, shape)) in self.vars.iter().zip(SHAPES) {
+            let part = &gradient[at..at + var.elem_count()];
+            store.insert(var, Tensor::from_slice(part, shape, &Device::Cpu).unwrap());
+        }
+        self.optimizer.step_with_loss(&store, &Tensor::new(loss, &Device::Cpu).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn matrices_move_by_their_size() {
+    for fused in [true, false] {
+        let (mut reference, mut run) = (reference(), Run::new(&START, fused));
+        for t in 0..STEPS {
+            let (loss, gradient) = problem(&reference.x, t);
+            reference.step(t, loss, &gradient).unwrap();
+            run.step(t);
+            let error = difference(&run.x(), &reference.x);
+            assert!(error < 1e-11, "fused {fused} at {t}: {error:.1e}");
+        }
+    }
+}
+
+#[test]
+fn the_sizes_of_the_start_are_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.safetensors");
+    let mut whole = Run::new(&START, true);
+    (0..20).for_each(|t| whole.step(t));
+    whole.optimizer.save(&path).unwrap();
+    let mut other = Run::new(&[0.5; 7], true);
+    other.optimizer.load(&path).unwrap();
+    for t in 20..STEPS {
+        whole.step(t);
+        other.step(t);
+        assert_eq!(other.x(), whole.x());
+    }
+}
