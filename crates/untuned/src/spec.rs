@@ -98,6 +98,15 @@ pub fn number(v: f64) -> String {
     if v != 0.0 && v.is_finite() && !(1e-4..1e7).contains(&size) { format!("{v:e}") } else { format!("{v}") }
 }
 
+/// A loss for people: four digits after the point, or a power of ten where there would be many before it.
+///
+/// ```
+/// assert_eq!([5.0, 4.88e157].map(untuned::spec::loss), ["5.0000", "4.880e157"]);
+/// ```
+pub fn loss(v: f64) -> String {
+    if v.abs() < 1e6 || !v.is_finite() { format!("{v:.4}") } else { format!("{v:.3e}") }
+}
+
 /// A spec string that was checked against a catalog: the entry and the parameters that were given.
 #[derive(Debug, Clone)]
 pub struct Spec {

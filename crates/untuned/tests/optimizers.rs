@@ -464,6 +464,35 @@ fn polyak_adam_makes_dogs_step_where_it_is_longer_and_each_tensors_in_its_scale(
     }
 }
 
+/// With D = 1 (beta2 = 0 and |g| = 1) Σg²/D is 2 until the means are full, after a hundred steps; then g is three times as long, which
+/// nobody sees in the hundred and first to seventh step. The eighth brings 6, which counts for all eight in the mean and in G.
+#[test]
+fn polyak_adam_measures_in_one_of_eight_steps_once_its_means_are_full() {
+    let mut run = Run::new(build("polyak-adam:eps=1e-30,beta2=0,beta1=0,decay=none,dog=0"), &[1.0, 1.0], 0);
+    let mut step = |t: u64, g: f64| run.step_seen(&Observation::new(t, 8.0, g), &[g, -g]).unwrap();
+    (0..100).for_each(|t| assert!((step(t, 1.0) - 0.5 * 8.0 / 2.0).abs() < 1e-13, "at {t}"));
+    (100..107).for_each(|t| assert!((step(t, 3.0) - 0.5 * 8.0 / 2.0).abs() < 1e-13, "at {t}"));
+    let (full, kept) = (1.0 - 0.99f64.powi(108), 0.99f64.powi(8));
+    let mean = (kept * (1.0 - 0.99f64.powi(100)) * 2.0 + (1.0 - kept) * 6.0) / full;
+    assert!((step(107, 3.0) - 0.5 * 8.0 / mean).abs() < 1e-13);
+    assert!((step(108, 1.0) - 0.5 * 8.0 / mean).abs() < 1e-13);
+
+    // Each step goes 1.5·R/√G far in each coordinate, and R is as old as the last measurement.
+    let mut run =
+        Run::new(build("polyak-adam:eps=1e-30,beta2=0,beta1=0,decay=none,factor=1e-9"), &[1.0, 1.0], 0);
+    let (mut far, mut total) = (0.0f64, 0.0);
+    for t in 0..116 {
+        let moved: f64 = run.x.iter().map(|x| (x - 1.0) * (x - 1.0)).sum();
+        if t < 100 || t == 107 || t == 115 {
+            far = far.max(moved.sqrt());
+            total += if t < 100 { 2.0 } else { 16.0 };
+        }
+        let size = run.step_seen(&Observation::new(t, 8.0, 1.0), &[1.0, -1.0]).unwrap();
+        let wanted = (1e-9 * 8.0 / 2.0f64).max(1.5 * far / f64::sqrt(total));
+        assert!((size / wanted - 1.0).abs() < 1e-12, "{size} and not {wanted} at {t}");
+    }
+}
+
 #[test]
 fn polyak_adam_says_when_the_loss_rises() {
     let mut run = Run::new(build("polyak-adam:lower_bound=1"), &[1.0, 1.0], 0);
@@ -480,4 +509,10 @@ fn polyak_adam_says_when_the_loss_rises() {
         run.step_seen(&Observation::new(t, 3.0, 5.0), &[3.0, -4.0]).unwrap();
     }
     assert_eq!(run.optimizer.concern(), None);
+    run.step_seen(&Observation::new(300, 1e157, 5.0), &[3.0, -4.0]).unwrap();
+    let concern = run.optimizer.concern().unwrap();
+    assert!(
+        concern.contains("the mean loss is 1.0") && concern.contains("e155 after 301 steps"),
+        "{concern}"
+    );
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use untuned::spec;
 use untuned_lab::compare::{compare, summary};
 use untuned_lab::report::COMMAND;
 use untuned_lab::runs;
@@ -326,7 +327,7 @@ impl sweep::Progress for Display<'_> {
         let told = match state {
             State::Ended(summary) if summary.diverged => "diverged".to_string(),
             State::Ended(summary) => match summary.final_test_loss {
-                Some(loss) => format!("test {loss:.4}"),
+                Some(loss) => format!("test {}", spec::loss(loss)),
                 None => "test not finite".to_string(),
             },
             State::Failed(failure) => {
@@ -358,7 +359,7 @@ impl sweep::Progress for Display<'_> {
                 && let Some(tail) = sweep::tail(&sweep::folder(self.out, *index))
             {
                 bar.set_position(tail.step + 1);
-                let loss = tail.loss.map_or("not finite".to_string(), |loss| format!("{loss:.4}"));
+                let loss = tail.loss.map_or("not finite".to_string(), spec::loss);
                 bar.set_message(format!("{}, loss {loss}", named(&self.plan.trials[*index])));
             }
         }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use toml::Value;
+use untuned::spec;
 use untuned_lab::train::checkpoint::Evaluation;
 use untuned_lab::train::run::{Beginning, Stepped};
 use untuned_lab::train::{
@@ -130,7 +131,7 @@ fn report(args: &Train, folder: &Path, ended: &Ended) -> Result<(), End> {
 /// What came out of a run.
 pub fn words(summary: &Summary, ended: &Ended, folder: &Path) -> String {
     let missing = if summary.steps == 0 || summary.diverged { "none" } else { "not finite" };
-    let shown = |loss: Option<f64>| loss.map_or(missing.to_string(), |loss| format!("{loss:.4}"));
+    let shown = |loss: Option<f64>| loss.map_or(missing.to_string(), spec::loss);
     let Summary { rule, steps, seed, seconds, .. } = summary;
     let mut text = String::new();
     if ended.outcome == Outcome::Already {
@@ -146,7 +147,7 @@ pub fn words(summary: &Summary, ended: &Ended, folder: &Path) -> String {
         shown(summary.best_validation_loss)
     );
     let above = ended.best_loss.zip(summary.final_test_loss).map_or(String::new(), |(best, loss)| {
-        format!(" ({:.4} above the best possible {best:.4})", loss - best)
+        format!(" ({} above the best possible {best:.4})", spec::loss(loss - best))
     });
     let _ = writeln!(text, "  test loss        {}{above}", shown(summary.final_test_loss));
     if ended.refusals > 0 {
@@ -188,7 +189,8 @@ impl Progress {
         let left = elapsed / made as f64 * (self.steps - last.step - 1) as f64;
         let size = last.size.map_or("refused".to_string(), |size| format!("{size:.3e}"));
         let speed = self.tokens as f64 / elapsed;
-        format!("loss {:.4}, step size {size}, {speed:.0} tokens/s, {left:.0} s left", last.loss)
+        let loss = spec::loss(last.loss);
+        format!("loss {loss}, step size {size}, {speed:.0} tokens/s, {left:.0} s left")
     }
 
     fn say(&self, text: &str) {
@@ -230,7 +232,7 @@ impl Watch for Progress {
 
     fn evaluated(&mut self, evaluation: &Evaluation) {
         let Evaluation { step, validation, test } = evaluation;
-        let shown = |loss: &Option<f64>| loss.map_or("not finite".to_string(), |loss| format!("{loss:.4}"));
+        let shown = |loss: &Option<f64>| loss.map_or("not finite".to_string(), spec::loss);
         let numbers = if self.seen { String::new() } else { self.numbers() };
         let comma = if numbers.is_empty() { "" } else { "; " };
         let steps = self.steps;

@@ -11,8 +11,8 @@ mod tables;
 pub use curves::{AllCurves, Curves, Fit};
 pub use figures::{Drawn, draw};
 pub use league::leagues;
-pub(crate) use tables::parameters;
 pub use tables::{MOST_ROWS, common_configuration, csv, results, runs as run_table, summary};
+pub(crate) use tables::{parameters, shown_loss, shown_range};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -320,12 +320,12 @@ impl<'a> Method<'a> {
         })
     }
 
-    /// The training steps that one seed cost, the whole grid included: the mean over the seeds that are complete.
+    /// The training steps that one seed cost, the whole grid included: the most of any complete seed, because others may have been
+    /// run with what the first one's grid selected.
     pub fn cost(&self) -> Option<u64> {
         let complete = |seed: &u64| !matches!(self.outcome(*seed), Outcome::Unfinished);
-        let seeds: Vec<u64> = self.seeds().into_iter().filter(complete).collect();
-        let runs = seeds.iter().flat_map(|seed| self.of_seed(*seed)).filter_map(|run| run.summary());
-        runs.map(|summary| summary.steps).sum::<u64>().checked_div(seeds.len() as u64)
+        let steps = |seed: u64| self.of_seed(seed).filter_map(|run| run.summary()).map(|s| s.steps).sum();
+        self.seeds().into_iter().filter(complete).map(steps).max()
     }
 
     /// How many runs have not ended, and how many failed.
@@ -400,6 +400,17 @@ pub(crate) mod tests {
         assert_eq!((gd.cost(), gd.is_tuned(), gd.diverged()), (Some(30), true, false));
         let dog = all.method(T, "dog").unwrap();
         assert_eq!((dog.cost(), dog.is_tuned(), dog.test().unwrap().mean), (Some(10), false, 8.0));
+    }
+
+    #[test]
+    fn a_seed_that_takes_over_the_selection_makes_the_grid_no_cheaper() {
+        let all = comparison(vec![
+            run("gd:lr=1", 1, Some((2.0, 2.5))),
+            run("gd:lr=0.1", 1, Some((2.2, 2.1))),
+            run("gd:lr=1", 2, Some((3.0, 3.1))),
+        ]);
+        let gd = all.method(T, "gd").unwrap();
+        assert_eq!((gd.cost(), gd.test().unwrap().mean), (Some(20), 2.8));
     }
 
     #[test]

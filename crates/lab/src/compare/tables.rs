@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::io;
 
 use serde::Serialize;
+use untuned::spec::loss;
 
 use super::{Comparison, Method, Outcome, Spread};
 use crate::runs::{Horizon, Run, Standing};
@@ -27,10 +28,10 @@ pub fn results(comparison: &Comparison, horizon: Horizon) -> Vec<Vec<String>> {
         table.push(vec![
             method.name(),
             parameters(&method),
-            loss(method.spread(|summary| summary.final_validation_loss)),
-            loss(method.test()),
-            method.test().map_or("–".to_string(), |s| format!("{:.4} to {:.4}", s.low, s.high)),
-            loss(method.best_test()),
+            shown_loss(method.spread(|summary| summary.final_validation_loss)),
+            shown_loss(method.test()),
+            shown_range(method.test()),
+            shown_loss(method.best_test()),
             method.cost().map_or("–".to_string(), |cost| cost.to_string()),
             remarks(&method),
         ]);
@@ -38,8 +39,14 @@ pub fn results(comparison: &Comparison, horizon: Horizon) -> Vec<Vec<String>> {
     table
 }
 
-fn loss(spread: Option<Spread>) -> String {
-    spread.map_or("–".to_string(), |spread| format!("{:.4}", spread.mean))
+/// The mean of the seeds' losses.
+pub(crate) fn shown_loss(spread: Option<Spread>) -> String {
+    spread.map_or("–".to_string(), |spread| loss(spread.mean))
+}
+
+/// From the lowest to the highest of them.
+pub(crate) fn shown_range(spread: Option<Spread>) -> String {
+    spread.map_or("–".to_string(), |spread| format!("{} to {}", loss(spread.low), loss(spread.high)))
 }
 
 /// The parameters that stand for the seeds, once where they are the same.
@@ -97,9 +104,9 @@ pub fn summary(comparisons: &[Comparison]) -> String {
             for method in methods {
                 let test = match (method.test(), method.diverged()) {
                     (Some(spread), false) if spread.count > 1 => {
-                        format!("{:.4}  ({:.4} to {:.4})", spread.mean, spread.low, spread.high)
+                        format!("{}  ({})", loss(spread.mean), shown_range(Some(spread)))
                     }
-                    (Some(spread), false) => format!("{:.4}", spread.mean),
+                    (Some(spread), false) => loss(spread.mean),
                     (_, true) => "diverged".to_string(),
                     (None, false) => "–".to_string(),
                 };
@@ -206,7 +213,7 @@ pub fn runs(comparison: &Comparison) -> Vec<Vec<String>> {
     let mut table = vec![header.map(String::from).to_vec()];
     for run in comparison.runs.iter().take(MOST_ROWS) {
         let summary = run.summary();
-        let shown = |value: Option<f64>| value.map_or("–".to_string(), |v| format!("{v:.4}"));
+        let shown = |value: Option<f64>| value.map_or("–".to_string(), loss);
         let ended = match &run.standing {
             Standing::Ended(summary) if summary.diverged => "diverged".to_string(),
             Standing::Ended(_) => "finished".to_string(),

@@ -14,17 +14,15 @@ pub(super) struct Label {
 /// From the centre of a point to its label.
 const AWAY: f64 = 7.0;
 
-/// Places a label beside each point, in order: in the first of eight places around the point that is free, or the one that
-/// covers least. A place that crosses the frame is moved inside.
+/// Places a label beside each point, in order: in the first of eight places around the point that is free. A place that crosses
+/// the frame is moved inside. Where none is free the point has no label: the legend names it.
 pub(super) fn place(points: &[((f64, f64), &str)], area: &Area, size: f64) -> Vec<Label> {
     let mut taken: Vec<Area> = points.iter().map(|(point, _)| around(*point)).collect();
     let mut labels = Vec::new();
     for &(point, text) in points {
-        let covered = |at: &Area| taken.iter().map(|other| common(at, other)).sum::<f64>();
+        let free = |at: &Area| taken.iter().all(|other| common(at, other) == 0.0);
         let places = places(point, width(text, size, Weight::Regular), size).map(|at| inside(at, area));
-        let Some(best) = places.into_iter().min_by(|a, b| covered(a).total_cmp(&covered(b))) else {
-            continue;
-        };
+        let Some(best) = places.into_iter().find(free) else { continue };
         labels.push(Label { text: text.into(), left: best.left, baseline: best.top + 0.82 * size });
         taken.push(best);
     }
@@ -95,6 +93,17 @@ mod tests {
             assert!((common(a, &AREA) - a.width * a.height).abs() < 1e-9, "{i} leaves the frame");
             assert!(points.iter().all(|p| common(a, &around(p.0)) == 0.0), "{i} covers a point");
             assert!(boxes.iter().skip(i + 1).all(|b| common(a, b) == 0.0), "{i} covers another");
+        }
+    }
+
+    #[test]
+    fn where_there_is_no_room_some_have_none() {
+        let points: Vec<_> = (0..20).map(|i| ((100.0, 100.0 + f64::from(i)), "Inexact Polyak")).collect();
+        let boxes = boxes(&points);
+        assert!((2..10).contains(&boxes.len()), "{}", boxes.len());
+        for (i, a) in boxes.iter().enumerate() {
+            assert!(points.iter().all(|p| common(a, &around(p.0)) == 0.0), "{i} covers a point");
+            assert!(boxes.iter().skip(i + 1).all(|b| common(a, b) < 1e-9), "{i} covers another");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::is_full;
 use crate::claims::{Claim, Decided, Verdict};
-use crate::compare::{AllCurves, Comparison, Fit, Method, Outcome, Spread, parameters};
+use crate::compare::{AllCurves, Comparison, Fit, Method, Outcome, parameters, shown_loss, shown_range};
 use crate::runs::Horizon;
 use crate::train::Model;
 
@@ -95,13 +95,12 @@ impl<'a> Network<'a> {
     /// Final test losses, last and best, of some methods.
     fn rows(&self, keys: &[&str]) -> Vec<Vec<String>> {
         let row = |method: &Method<'_>| {
-            let shown = |s: Option<Spread>| s.map_or("–".to_string(), |s| format!("{:.4}", s.mean));
             vec![
                 self.name().to_string(),
                 method.name(),
-                shown(method.test()),
-                method.test().map_or("–".to_string(), |s| format!("{:.4} to {:.4}", s.low, s.high)),
-                shown(method.best_test()),
+                shown_loss(method.test()),
+                shown_range(method.test()),
+                shown_loss(method.best_test()),
                 if method.diverged() { "diverged".to_string() } else { String::new() },
             ]
         };

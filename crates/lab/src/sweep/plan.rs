@@ -10,8 +10,9 @@
 //!
 //! [[method]]
 //! rule = "inexact-polyak"
-//! steps = [5000]                      # only at these of the horizons
-//! seeds = [1]                         # only with these of the seeds
+//! steps = [5000]                      # in place of those at the top
+//! seeds = [1]                         # in place of those at the top
+//! scale = "paper"                     # only at this scale
 //!
 //! [[method]]
 //! rule = "clipped-gd"
@@ -22,8 +23,9 @@
 //!
 //! As in an experiment's file, keys at the top hold for every scale and those of `[scale.NAME]` override them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
+use std::hash::Hash;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -35,7 +37,7 @@ use crate::train::folder::{is_archived, pretty, write_synced};
 use crate::train::{Config, Overrides, TrainError};
 
 const KEYS: &[&str] = &["experiment", "seeds", "steps", "set", "method"];
-const METHOD_KEYS: &[&str] = &["name", "rule", "seeds", "steps", "grid", "set"];
+const METHOD_KEYS: &[&str] = &["name", "rule", "seeds", "steps", "scale", "grid", "set"];
 /// More trials than this are a slip of the finger.
 const MOST_TRIALS: usize = 1_000_000;
 
@@ -135,10 +137,12 @@ pub struct Plan {
 struct Method {
     name: Option<String>,
     rule: String,
-    /// The seeds that it is for; all where it names none.
+    /// The only scale that it is for.
+    scale: Option<String>,
+    /// Its seeds: its own, or those at the top.
     seeds: Vec<i64>,
-    /// The horizons that it is for; all where it names none.
-    steps: Vec<i64>,
+    /// Its horizons: its own, or those at the top; nothing stands for the experiment's.
+    horizons: Vec<Option<i64>>,
     /// Keys and values, in the alphabetical order of the keys; the last key changes fastest.
     grid: Vec<(String, Vec<Value>)>,
     set: Vec<(String, Value)>,
@@ -174,9 +178,8 @@ impl Plan {
         let (text, beside, name) = experiment(&file.experiment)?;
         let experiment = Experiment { text: &text, origin: &beside, name: &name };
         let trials = |method: &Method| {
-            let horizons = file.horizons().into_iter().filter(|steps| method.is_at(*steps)).count() as u128;
-            let seeds = file.seeds.iter().filter(|seed| method.has_seed(**seed)).count() as u128;
-            method.combinations().saturating_mul(horizons).saturating_mul(seeds)
+            let runs = method.seeds.len() as u128 * method.horizons.len() as u128;
+            method.combinations().saturating_mul(runs)
         };
         let count = file.methods.iter().map(trials).fold(0u128, u128::saturating_add);
         if count > MOST_TRIALS as u128 {
@@ -184,13 +187,12 @@ impl Plan {
         }
         let mut trials: Vec<Trial> = Vec::new();
         for seed in &file.seeds {
-            for steps in file.horizons() {
-                for method in
-                    file.methods.iter().filter(|method| method.has_seed(*seed) && method.is_at(steps))
-                {
+            for steps in &file.horizons {
+                let here = |method: &&Method| method.seeds.contains(seed) && method.horizons.contains(steps);
+                for method in file.methods.iter().filter(here) {
                     for point in 0..method.combinations() as usize {
                         let index = trials.len();
-                        let values = file.values(method, point, seed, steps);
+                        let values = file.values(method, point, *seed, *steps);
                         let config = experiment.resolve(values, overrides);
                         let config = config.map_err(|source| PlanError::Trial {
                             origin: origin.into(),
@@ -369,8 +371,9 @@ impl Experiment<'_> {
 /// A sweep's file for one scale, checked.
 struct File {
     experiment: String,
+    /// All seeds and horizons, in the order of trials: those at the top, then those that only methods name.
     seeds: Vec<i64>,
-    steps: Vec<i64>,
+    horizons: Vec<Option<i64>>,
     set: Vec<(String, Value)>,
     methods: Vec<Method>,
 }
@@ -378,12 +381,16 @@ struct File {
 impl File {
     fn resolve(text: &str, origin: &str, scale: Option<&str>) -> Result<File, PlanError> {
         let mut table = config::parse(text, origin)?;
+        let scales = table.get("scale").and_then(Value::as_table);
+        let scales: Vec<String> = scales.map_or_else(Vec::new, |scales| scales.keys().cloned().collect());
         let scale = config::take_scale(&mut table, origin, scale)?;
         check_keys(&table, KEYS, origin)?;
-        if let Some((name, scale)) = scale {
+        let scale = scale.map(|(name, scale)| {
             check_keys(&scale, KEYS, &format!("{origin}, [scale.{name}]"))?;
             config::merge(&mut table, scale);
-        }
+            Ok::<_, ConfigError>(name)
+        });
+        let scale = scale.transpose()?;
         let reader = Reader { origin };
         let experiment = match table.remove("experiment") {
             Some(Value::String(name)) => name,
@@ -393,9 +400,9 @@ impl File {
             }
         };
         let seeds = reader.whole_numbers("seeds", table.remove("seeds"))?;
-        let steps = match table.remove("steps") {
-            None => Vec::new(),
-            some => reader.whole_numbers("steps", some)?,
+        let horizons = match table.remove("steps") {
+            None => vec![None],
+            some => reader.whole_numbers("steps", some)?.into_iter().map(Some).collect(),
         };
         let set = reader.keys("set", table.remove("set"))?;
         let methods = match table.remove("method") {
@@ -406,19 +413,22 @@ impl File {
             }
         };
         let methods = methods.into_iter().enumerate();
-        let methods = methods
-            .map(|(at, method)| reader.method(at, method, &seeds, &steps))
-            .collect::<Result<_, _>>()?;
-        Ok(File { experiment, seeds, steps, set, methods })
-    }
-
-    /// The horizons; nothing stands for the experiment's own.
-    fn horizons(&self) -> Vec<Option<i64>> {
-        if self.steps.is_empty() { vec![None] } else { self.steps.iter().copied().map(Some).collect() }
+        let mut methods = methods
+            .map(|(at, method)| reader.method(at, method, &seeds, &horizons, &scales))
+            .collect::<Result<Vec<_>, _>>()?;
+        methods.retain(|method| method.scale.is_none() || method.scale == scale);
+        if methods.is_empty() {
+            let remedy =
+                format!("choose one of the scales {}, or take `scale` from a method", scales.join(", "));
+            return Err(reader.wrong("the number of methods at this scale", "0", &remedy));
+        }
+        let seeds = in_order(seeds, methods.iter().flat_map(|method| &method.seeds));
+        let horizons = in_order(horizons, methods.iter().flat_map(|method| &method.horizons));
+        Ok(File { experiment, seeds, horizons, set, methods })
     }
 
     /// What a trial sets.
-    fn values(&self, method: &Method, point: usize, seed: &i64, steps: Option<i64>) -> Vec<(String, Value)> {
+    fn values(&self, method: &Method, point: usize, seed: i64, steps: Option<i64>) -> Vec<(String, Value)> {
         let mut values = self.set.clone();
         values.extend(method.set.iter().cloned());
         let mut rule = method.rule.clone();
@@ -433,20 +443,12 @@ impl File {
         values.push(("rule".into(), Value::String(rule)));
         values.extend(method.name.clone().map(|name| ("method".to_string(), Value::String(name))));
         values.extend(steps.map(|steps| ("steps".to_string(), Value::Integer(steps))));
-        values.push(("seed".into(), Value::Integer(*seed)));
+        values.push(("seed".into(), Value::Integer(seed)));
         values
     }
 }
 
 impl Method {
-    fn has_seed(&self, seed: i64) -> bool {
-        self.seeds.is_empty() || self.seeds.contains(&seed)
-    }
-
-    fn is_at(&self, horizon: Option<i64>) -> bool {
-        self.steps.is_empty() || horizon.is_some_and(|horizon| self.steps.contains(&horizon))
-    }
-
     /// The number of points of its grid; one where there is none.
     fn combinations(&self) -> u128 {
         self.grid.iter().map(|(_, values)| values.len() as u128).fold(1, u128::saturating_mul)
@@ -524,7 +526,14 @@ impl Reader<'_> {
         }
     }
 
-    fn method(&self, at: usize, method: Value, seeds: &[i64], horizons: &[i64]) -> Result<Method, PlanError> {
+    fn method(
+        &self,
+        at: usize,
+        method: Value,
+        seeds: &[i64],
+        horizons: &[Option<i64>],
+        scales: &[String],
+    ) -> Result<Method, PlanError> {
         let key = format!("method {}", at + 1);
         let Value::Table(mut table) = method else {
             return Err(self.wrong(&key, &method.to_string(), "write [[method]] with its rule"));
@@ -539,21 +548,18 @@ impl Reader<'_> {
         let rule = text(table.remove("rule"), "rule", remedy)?;
         let rule = rule.ok_or_else(|| self.wrong(&format!("rule of {key}"), "not set", remedy))?;
         let name = text(table.remove("name"), "name", "give a text")?;
-        let mut some_of = |list: &str, all: &[i64]| {
-            let what = format!("{list} of {key} ({rule})");
-            let some = match table.remove(list) {
-                None => Vec::new(),
-                some => self.whole_numbers(&what, some)?,
-            };
-            match some.iter().find(|one| !all.contains(one)) {
-                None => Ok(some),
-                Some(unknown) => {
-                    let remedy = format!("choose from the list `{list}` at the top, or add it there");
-                    Err(self.wrong(&what, &unknown.to_string(), &remedy))
-                }
-            }
+        let remedy = format!("name a scale of this file: {}", scales.join(", "));
+        let scale = text(table.remove("scale"), "scale", &remedy)?;
+        if let Some(unknown) = scale.iter().find(|scale| !scales.contains(scale)) {
+            return Err(self.wrong(&format!("scale of {key} ({rule})"), unknown, &remedy));
+        }
+        let mut own = |list: &str| match table.remove(list) {
+            None => Ok(None),
+            some => self.whole_numbers(&format!("{list} of {key} ({rule})"), some).map(Some),
         };
-        let (seeds, steps) = (some_of("seeds", seeds)?, some_of("steps", horizons)?);
+        let seeds = own("seeds")?.unwrap_or_else(|| seeds.to_vec());
+        let steps = own("steps")?;
+        let horizons = steps.map_or_else(|| horizons.to_vec(), |steps| steps.into_iter().map(Some).collect());
         let set = self.keys(&format!("set of {key}"), table.remove("set"))?;
         let mut grid = Vec::new();
         let given = match table.remove("grid") {
@@ -575,8 +581,14 @@ impl Reader<'_> {
                 }
             }
         }
-        Ok(Method { name, rule, seeds, steps, grid, set })
+        Ok(Method { name, rule, scale, seeds, horizons, grid, set })
     }
+}
+
+/// The first ones, and of the others those that are new.
+fn in_order<'a, T: Copy + Eq + Hash + 'a>(first: Vec<T>, others: impl Iterator<Item = &'a T>) -> Vec<T> {
+    let mut seen = HashSet::new();
+    first.into_iter().chain(others.copied()).filter(|one| seen.insert(*one)).collect()
 }
 
 fn check_keys(table: &Table, known: &[&str], origin: &str) -> Result<(), ConfigError> {
@@ -660,25 +672,59 @@ mod tests {
     }
 
     #[test]
-    fn a_method_can_be_for_some_of_the_horizons() {
-        let text = "experiment = \"x.toml\"\nseeds = [1, 2]\nsteps = [3, 7]\n[[method]]\nrule = \"gd:lr=1\"\nsteps = [7]\n\
+    fn a_method_can_have_horizons_of_its_own() {
+        let text = "experiment = \"x.toml\"\nseeds = [1, 2]\nsteps = [3, 7]\n[[method]]\nrule = \"gd:lr=1\"\nsteps = [9, 7]\n\
             [[method]]\nrule = \"dog\"\n";
         let told = plan(text, None).unwrap().trials.into_iter();
         let told: Vec<_> =
             told.map(|t| (t.config.seed, t.config.steps.unwrap(), t.config.rule.name())).collect();
         assert_eq!(
             told,
-            [(1, 3, "dog"), (1, 7, "gd"), (1, 7, "dog"), (2, 3, "dog"), (2, 7, "gd"), (2, 7, "dog")]
+            [
+                (1, 3, "dog"),
+                (1, 7, "gd"),
+                (1, 7, "dog"),
+                (1, 9, "gd"),
+                (2, 3, "dog"),
+                (2, 7, "gd"),
+                (2, 7, "dog"),
+                (2, 9, "gd")
+            ]
         );
+        let text = "experiment = \"x.toml\"\nseeds = [1]\n[[method]]\nrule = \"dog\"\n[[method]]\nrule = \"dowg\"\nsteps = [4]";
+        let told = plan(text, None).unwrap().trials.into_iter();
+        let told: Vec<_> = told.map(|t| (t.config.steps.unwrap(), t.config.rule.name())).collect();
+        assert_eq!(told, [(10, "dog"), (4, "dowg")], "the experiment's own horizon comes first");
     }
 
     #[test]
-    fn a_method_can_be_for_some_of_the_seeds() {
-        let text = "experiment = \"x.toml\"\nseeds = [1, 2]\n[[method]]\nrule = \"gd\"\nseeds = [2]\ngrid.lr = [1, 2]\n\
+    fn a_method_can_have_seeds_of_its_own() {
+        let text = "experiment = \"x.toml\"\nseeds = [1]\n[[method]]\nrule = \"gd\"\nseeds = [2]\ngrid.lr = [1, 2]\n\
             [[method]]\nrule = \"dog\"\n";
         let told = plan(text, None).unwrap().trials.into_iter();
         let told: Vec<_> = told.map(|t| (t.index, t.config.seed, t.config.rule.name())).collect();
-        assert_eq!(told, [(0, 1, "dog"), (1, 2, "gd"), (2, 2, "gd"), (3, 2, "dog")]);
+        assert_eq!(told, [(0, 1, "dog"), (1, 2, "gd"), (2, 2, "gd")]);
+    }
+
+    #[test]
+    fn a_method_can_be_for_one_scale() {
+        let text = "experiment = \"x.toml\"\nseeds = [1]\n[[method]]\nrule = \"dowg\"\nscale = \"paper\"\n\
+            [[method]]\nrule = \"dog\"\n[scale.quick]\n[scale.paper]\n";
+        let rules = |text: &str, scale| {
+            let trials = plan(text, scale)?.trials.into_iter();
+            Ok(trials.map(|t| (t.index, t.config.rule.name())).collect::<Vec<_>>())
+        };
+        assert_eq!(rules(text, Some("paper")), Ok(vec![(0, "dowg"), (1, "dog")]));
+        assert_eq!(rules(text, Some("quick")), Ok(vec![(0, "dog")]));
+        assert_eq!(rules(text, None), Ok(vec![(0, "dog")]), "the default scale is quick");
+        let error: Result<_, String> = rules(&text.replace("\"paper\"", "\"papre\""), Some("paper"));
+        let error = error.unwrap_err();
+        assert!(
+            error.contains("scale of method 1 (dowg) is papre") && error.contains("paper, quick"),
+            "{error}"
+        );
+        let error = rules(&text.replace("[[method]]\nrule = \"dog\"\n", ""), None).unwrap_err();
+        assert!(error.contains("methods at this scale is 0") && error.contains("paper, quick"), "{error}");
     }
 
     #[test]
@@ -709,12 +755,8 @@ mod tests {
                 &["trial 0 (dog)", "gamma"],
             ),
             (
-                format!("experiment = \"x.toml\"\nseeds = [1]\nsteps = [3]\n{method}steps = [4]"),
-                &["steps of method 1 (dog) is 4", "the list `steps` at the top"],
-            ),
-            (
-                format!("experiment = \"x.toml\"\nseeds = [1]\n{method}seeds = [3]"),
-                &["seeds of method 1 (dog) is 3", "the list `seeds` at the top"],
+                format!("experiment = \"x.toml\"\nseeds = [1]\n{method}seeds = 3"),
+                &["seeds of method 1 (dog) is 3", "such as seeds = [1, 2, 3]"],
             ),
             (
                 format!("experiment = \"x.toml\"\nseeds = [1]\n{method}steps = []"),

@@ -63,8 +63,8 @@ pub trait Optimizer {
         0
     }
 
-    /// Measures what the next step needs to know; the sums go to the places from `first` on. After the vectors that it keeps
-    /// there may be others, of somebody around it.
+    /// Measures what the next step needs to know; the sums go to the places from `first` on, which stay as they are where that step
+    /// needs none. After the vectors that it keeps there may be others, of somebody around it.
     fn measure<S: Space>(&self, _at: &At<'_, S>, _sums: &mut S::Sums, _first: usize) {}
 
     /// Makes the step from the point just observed, and reports it: its size is the effective rate, what a unit of the

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::rule::{Observation, Refusal, Step};
 use crate::rules::{LOWER_BOUND, Setting};
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use crate::spec::{self, Entry, Fallback, Kind, Parameter, Spec, SpecError};
 
 /// A Polyak step in Adam's geometry: no learning rate, no clipping, no warm-up.
 ///
@@ -15,7 +15,10 @@ use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 ///
 /// `m ← β1·m + (1 − β1)·g/D`, `x ← x − η·s·m`, `η = max(factor·mean(f − l)/mean(Σ s·g²/D), dog·R/√G) · (1 − t/T)`.
 ///
-/// Both means are exponential with the weight `average`, corrected for their beginning at 0, as `v̂` is; `m` is not. For fixed `D`
+/// Both means are exponential with the weight `average`, corrected for their beginning at 0, as `v̂` is; `m` is not. They are as long
+/// as `1/(1 − average)` steps, so that after that many `Σ s·g²/D` and the distance below are [measured](Optimizer::measure) in one step
+/// of a twelfth of it only, eight for 0.99, and count for the steps since the last: most steps take no more passes than AdamW's.
+/// For fixed `D`
 /// and `s`, without momentum and means, the first of the two is Polyak's step (a `factor` of it) in the norm `‖x‖² = Σ x²·D/s`, and the
 /// second is DoG's in the same norm: `R` is the greatest distance from the start so far, and `G` the sum of `Σ s·g²/D` over all steps.
 /// Polyak's step is short where batches are noisy, because their noise counts in `Σ s·g²/D` but not in `f`; DoG's sees how far the
@@ -67,18 +70,19 @@ pub struct PolyakAdam {
     horizon: Option<u64>,
     /// `β2ᵗ`, a product as in AdamW.
     beta2_power: f64,
-    /// Means of `f − l` and of `Σs·g²/D`, not corrected.
-    gap: f64,
-    square: f64,
+    /// The means of `f − l` and of `Σs·g²/D`.
+    gap: Mean,
+    square: Mean,
     /// `G`, the sum of `Σs·g²/D`.
     total: f64,
     /// `R²`, the greatest `Σ(x − x0)²·D/s`.
     far: f64,
-    /// The steps made.
+    /// The steps made, and those since the last one that measured.
     steps: u64,
+    behind: u64,
     /// The first loss.
     first: f64,
-    /// What part of the batch's own Polyak step was made last, the decay aside; nothing where that is 0 or too small.
+    /// What part of the batch's own Polyak step was made when it measured last, the decay aside; nothing where that is 0 or too small.
     part: Option<f64>,
 }
 
@@ -141,14 +145,34 @@ impl Named for PolyakAdam {
             cap: shared::yes(spec, "cap"),
             horizon: (spec.word("decay") == "linear").then_some(setting.steps),
             beta2_power: 1.0,
-            gap: 0.0,
-            square: 0.0,
+            gap: Mean::default(),
+            square: Mean::default(),
             total: 0.0,
             far: 0.0,
             steps: 0,
+            behind: 0,
             first: 0.0,
             part: None,
         })
+    }
+}
+
+/// An exponential mean that begins with nothing, and what weight the values in it have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+struct Mean {
+    sum: f64,
+    weight: f64,
+}
+
+impl Mean {
+    /// With one value more, of which `keep` is the weight of all before.
+    fn with(self, keep: f64, value: f64) -> Mean {
+        Mean { sum: keep * self.sum + (1.0 - keep) * value, weight: keep * self.weight + (1.0 - keep) }
+    }
+
+    /// The mean of the values that it has.
+    fn value(self) -> f64 {
+        self.sum / self.weight
     }
 }
 
@@ -197,6 +221,17 @@ impl Change<7, 3, 1> for Descend {
 }
 
 impl PolyakAdam {
+    /// The parts that the means' length is divided into, a value of the sums for each.
+    const PARTS: f64 = 12.0;
+
+    /// Whether the step that comes needs the sums: the last ones are as old as a part of the means' length, or the means are not full
+    /// yet, or each batch counts for itself.
+    fn is_due(&self) -> bool {
+        let length = (1.0 - self.average).recip();
+        let full = self.steps as f64 >= length;
+        self.cap || !full || (self.behind + 1) as f64 >= (length / Self::PARTS).floor()
+    }
+
     /// The scalars of [`geometry`] in the step that comes.
     fn geometry(&self) -> [f64; 4] {
         let root = (1.0 - self.beta2_power * self.beta2).sqrt().recip();
@@ -204,7 +239,7 @@ impl PolyakAdam {
     }
 }
 
-/// State: three vectors. A step is a pass that reads 4 vectors, and one that reads 4 and writes 3.
+/// State: three vectors. A step is a pass that reads 4 and writes 3; one that measures reads 4 before.
 impl Optimizer for PolyakAdam {
     fn keeps(&self) -> Vec<Keep> {
         vec![Keep::zeros("direction"), Keep::zeros("squares"), Keep::parameters("start")]
@@ -215,6 +250,9 @@ impl Optimizer for PolyakAdam {
     }
 
     fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
+        if !self.is_due() {
+            return;
+        }
         let read = [&*at.x, &at.kept[1], &at.kept[2], at.gradient];
         at.space.measure(Squares, self.geometry(), 0.0, read, sums, first);
     }
@@ -223,27 +261,35 @@ impl Optimizer for PolyakAdam {
         seen.check()?;
         assert_eq!(sums.len(), self.measures(), "the sums that it measures");
         check_square::<S>(seen, 1.0)?;
-        check_sums(seen, &["Σg²/D", "Σ(x − x0)²·D"], sums)?;
-        let square = sums[0];
+        let due = self.is_due();
+        if due {
+            check_sums(seen, &["Σg²/D", "Σ(x − x0)²·D"], sums)?;
+        }
         if let Some(horizon) = self.horizon.filter(|horizon| seen.step >= *horizon) {
             let remedy = "make it with a larger number of steps, or add `decay=none`";
             return Err(Refusal::PastHorizon { step: seen.step, horizon, remedy });
         }
         let gap = seen.above(self.lower_bound);
-        let mean = |old: f64, new: f64| self.average * old + (1.0 - self.average) * new;
-        let (mean_gap, mean_square) = (mean(self.gap, gap.value), mean(self.square, square));
+        let mean_gap = self.gap.with(self.average, gap.value);
+        let (mut mean_square, mut total, mut far) = (self.square, self.total, self.far);
+        if due {
+            let keep = (0..=self.behind).map(|_| self.average).product();
+            mean_square = mean_square.with(keep, sums[0]);
+            (total, far) = (total + (self.behind + 1) as f64 * sums[0], far.max(sums[1]));
+        }
         let polyak = |gap: f64, square: f64| if square > 0.0 { gap / square } else { 0.0 };
-        // What the means lack of their beginning is the same for both.
-        let mut size = self.factor * polyak(mean_gap, mean_square);
-        let (total, far) = (self.total + square, self.far.max(sums[1]));
+        let mut size = self.factor * polyak(mean_gap.value(), mean_square.value());
         if total > 0.0 {
             size = size.max(self.dog * far.sqrt() / total.sqrt());
         }
-        let own = polyak(gap.value, square);
-        if self.cap {
-            size = size.min(own);
+        let mut part = self.part;
+        if due {
+            let own = polyak(gap.value, sums[0]);
+            if self.cap {
+                size = size.min(own);
+            }
+            part = Some(size / own).filter(|part| part.is_finite());
         }
-        let part = Some(size / own).filter(|part| part.is_finite());
         let left = self.horizon.map_or(1.0, |horizon| (horizon - seen.step) as f64 / horizon as f64);
         let step = Step::new(size * left * at.around.rate, seen)?.mark(gap);
         check_held::<S>(seen, &[step.size])?;
@@ -257,6 +303,7 @@ impl Optimizer for PolyakAdam {
             self.first = seen.loss;
         }
         self.steps += 1;
+        self.behind = if due { 0 } else { self.behind + 1 };
         (self.gap, self.square, self.total, self.far) = (mean_gap, mean_square, total, far);
         self.part = part;
         Ok(step)
@@ -266,18 +313,19 @@ impl Optimizer for PolyakAdam {
         false
     }
 
-    /// What part of the batch's own Polyak step was made, the decay aside.
+    /// What part of the batch's own Polyak step was made in the last step that measured, the decay aside.
     fn estimate(&self) -> Option<f64> {
         self.part
     }
 
     fn concern(&self) -> Option<String> {
         let PolyakAdam { steps, first, lower_bound, factor, dog, .. } = self;
-        let mean = lower_bound + self.gap / (1.0 - self.average.powf(*steps as f64));
+        let mean = lower_bound + self.gap.value();
         (*steps >= Estimate::PATIENCE && mean > *first).then(|| {
             let (less, dog) = (0.5 * factor, 0.5 * dog);
+            let (mean, first) = (spec::loss(mean), spec::loss(*first));
             format!(
-                "the mean loss is {mean:.4} after {steps} steps, and the first was {first:.4}: the steps may be too long, as where the loss \
+                "the mean loss is {mean} after {steps} steps, and the first was {first}: the steps may be too long, as where the loss \
                  cannot come near lower_bound = {lower_bound}; try factor={less},dog={dog}"
             )
         })
