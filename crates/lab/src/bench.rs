@@ -106,7 +106,7 @@ impl Work for StepBench {
         batch_of(0, &mut now);
         let (mut times, mut first_step_s) = (Vec::new(), f64::NAN);
         let (mut loss, mut start) = (f64::NAN, Instant::now());
-        for step in 0..WARM_UP + steps {
+        for step in 0..WARM_UP.saturating_add(steps) {
             let feed = Feed { inputs: &now.0, targets: &now.1, batch };
             device.together(|| {
                 network.gradient(device, feed, Some(Noise { seed: 1, step }), &x, &mut dx, &mut scalars);
@@ -175,9 +175,9 @@ pub struct UpdateTime {
 const UPDATED: usize = 1 << 26;
 
 /// A method need not do the same in every step: a time is the mean of so many, the interval at which `polyak-adam` measures.
-const BLOCK: u32 = 8;
-/// Updates before the clock counts, as many as `polyak-adam` measures in.
-const UPDATES_BEFORE: u32 = 100;
+const BLOCK: u64 = 8;
+/// Updates before the clock counts: in so many `polyak-adam` measures in each.
+const UPDATES_BEFORE: u64 = 100;
 
 /// Times at least `steps` updates of a method, each until it is done, after a hundred others.
 ///
@@ -189,8 +189,8 @@ pub fn update(
     place: Place,
     threads: Option<usize>,
 ) -> Result<UpdateTime, TrainError> {
-    let blocks = steps.div_ceil(BLOCK).max(1);
-    let setting = Setting { steps: u64::from(UPDATES_BEFORE + blocks * BLOCK), f_star: Some(0.0) };
+    let blocks = u64::from(steps).div_ceil(BLOCK).max(1);
+    let setting = Setting { steps: UPDATES_BEFORE + blocks * BLOCK, f_star: Some(0.0) };
     let method = rule.build(&setting)?;
     place.run(threads, UpdateBench { rule: rule.to_string(), method, blocks })
 }
@@ -198,7 +198,7 @@ pub fn update(
 struct UpdateBench {
     rule: String,
     method: Method,
-    blocks: u32,
+    blocks: u64,
 }
 
 impl Work for UpdateBench {
@@ -235,7 +235,7 @@ impl Work for UpdateBench {
             let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
             method.measure(&at, &mut scalars, 1);
             device.read(&scalars, &mut values)?;
-            let seen = Observation::new(u64::from(step), 1.0, values[0].sqrt());
+            let seen = Observation::new(step, 1.0, values[0].sqrt());
             let stepped = method.step(&seen, &values[1..], at);
             stepped.map_err(|refusal| TrainError::Request(refusal.to_string()))?;
             device.read(&scalars, &mut values)?;
@@ -262,7 +262,7 @@ impl Work for UpdateBench {
 }
 
 /// How many vectors a method's step reads and writes, the mean over the steps that are timed.
-fn traffic(method: &Method, blocks: u32) -> f64 {
+fn traffic(method: &Method, blocks: u64) -> f64 {
     let (mut method, space) = (method.clone(), Counter::default());
     let (mut x, gradient) = (vec![1.0], vec![0.5]);
     let Ok(mut kept) = Keep::all(&space, &method.keeps(), &x);
@@ -275,9 +275,9 @@ fn traffic(method: &Method, blocks: u32) -> f64 {
         let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
         method.measure(&at, &mut sums, 0);
         // A refusal has no traffic, and the timed steps will say so.
-        let _ = method.step(&Observation::new(u64::from(step), 1.0, 0.5), &sums, at);
+        let _ = method.step(&Observation::new(step, 1.0, 0.5), &sums, at);
     }
-    space.vectors.get() as f64 / f64::from(blocks * BLOCK)
+    space.vectors.get() as f64 / (blocks * BLOCK) as f64
 }
 
 /// One number, and a count of the vectors that passes over it read and write.

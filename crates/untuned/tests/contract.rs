@@ -553,6 +553,21 @@ fn a_loss_below_the_bound() {
     }
 }
 
+/// However far below: the state can be kept, and the rule goes on at once.
+#[test]
+fn a_first_loss_far_below_the_bound() {
+    for case in CASES.iter().filter(|c| c.bounded && c.recovers) {
+        for first in [-2.0, -2e307, -f64::MAX] {
+            let spec = case.spec(1.0);
+            let mut rule = build(&spec);
+            let below = ask(&spec, &mut rule, &seen(0, first, 2.0)).unwrap();
+            assert_eq!((below.size, below.kind), (0.0, StepKind::BelowBound), "{spec}");
+            let later = ask(&spec, &mut rule, &seen(1, 5.0, 2.0)).unwrap();
+            assert!(later.size > 0.0 && later.kind == StepKind::Regular, "{spec}: {later:?} after {first:e}");
+        }
+    }
+}
+
 /// A loss that equals the bound: size 0, nothing to report, and the next step is positive.
 #[test]
 fn a_loss_at_the_bound() {

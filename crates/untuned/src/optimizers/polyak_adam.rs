@@ -15,14 +15,15 @@ use crate::spec::{self, Entry, Fallback, Kind, Parameter, Spec, SpecError};
 ///
 /// `m ← β1·m + (1 − β1)·g/D`, `x ← x − η·s·m`, `η = max(factor·mean(f − l)/mean(Σ s·g²/D), dog·R/√G) · (1 − t/T)`.
 ///
-/// Both means are exponential with the weight `average`, corrected for their beginning at 0, as `v̂` is; `m` is not. They are as long
-/// as `1/(1 − average)` steps, so that after that many `Σ s·g²/D` and the distance below are [measured](Optimizer::measure) in one step
-/// of a twelfth of it only, eight for 0.99, and count for the steps since the last: most steps take no more passes than AdamW's.
-/// For fixed `D`
-/// and `s`, without momentum and means, the first of the two is Polyak's step (a `factor` of it) in the norm `‖x‖² = Σ x²·D/s`, and the
-/// second is DoG's in the same norm: `R` is the greatest distance from the start so far, and `G` the sum of `Σ s·g²/D` over all steps.
-/// Polyak's step is short where batches are noisy, because their noise counts in `Σ s·g²/D` but not in `f`; DoG's sees how far the
-/// parameters have come, and takes over there.
+/// Both means are exponential with the weight `average`, corrected for their beginning at 0, as `v̂` is; `m` is not. They are
+/// `1/(1 − average)` steps long. Once so many are made, `Σ s·g²/D` and the distance `R` below are [measured](Optimizer::measure) only as
+/// often as twelve times in that length, one step in eight for 0.99, and stand for the steps since the last time: most steps cost
+/// what AdamW's do.
+///
+/// For fixed `D` and `s`, without momentum and means, the first of the two is Polyak's step (a `factor` of it) in the norm
+/// `‖x‖² = Σ x²·D/s`, and the second is DoG's in the same norm: `R` is the greatest distance from the start so far, and `G` the sum of
+/// `Σ s·g²/D` over all steps. Polyak's step is short where batches are noisy, because their noise counts in `Σ s·g²/D` but not in `f`;
+/// DoG's sees how far the parameters have come, and takes over there.
 ///
 /// What is proved, for convex `f` with minimum `f*`, fixed `D` and `s`, no momentum, no means and `dog=0`, with `σ² = f* − l`: a step
 /// with the factor `a` brings `x` nearer to a minimum, `‖x⁺ − x*‖² ≤ ‖x − x*‖² − η·[(2 − a)(f − f*) − a·σ²]`, so that it makes progress

@@ -164,7 +164,7 @@ impl StepRule for AdaptivePolyak {
         let epoch_best = self.epoch_best.map_or(here.loss, |b| b.min(here.loss));
 
         // A loss that reaches the refined bound disproves it.
-        let aim = self.aim.unwrap_or(here.loss - self.lower_bound);
+        let aim = self.aim.unwrap_or((here.loss - self.lower_bound).max(0.0));
         let (trusted, aim) = if here.loss <= self.bound {
             ((here.loss - FARTHER * aim).max(self.lower_bound), FARTHER * aim)
         } else {
