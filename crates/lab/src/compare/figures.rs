@@ -393,20 +393,19 @@ fn short(v: f64) -> String {
 
 /// Beyond the paper: what the loss cost in training steps.
 fn cost(comparison: &Comparison, horizon: Horizon, methods: &Read<'_>) -> Option<Drawn> {
-    let mut panel = Panel::new(
-        Axis::log("training steps for one seed, the grid included"),
-        Axis::linear("final test loss"),
-    );
-    let mut count = 0;
-    for (method, _) in methods.iter().filter(|(method, _)| !method.diverged()) {
-        if let Some(spread) = method.test() {
-            let Some(cost) = method.cost() else { continue };
-            panel = panel
-                .series(Series::method(&method.key, vec![(cost as f64, spread.mean)]).scatter().labelled());
-            count += 1;
-        }
-    }
-    (count > 1).then(|| {
+    let calm = methods.iter().map(|(method, _)| method).filter(|method| !method.diverged());
+    let points: Vec<(&str, f64, f64)> = calm
+        .filter_map(|method| Some((method.key.as_str(), method.cost()? as f64, method.test()?.mean)))
+        .collect();
+    (points.len() > 1).then(|| {
+        let (low, high) =
+            points.iter().fold((f64::INFINITY, 0.0f64), |(low, high), p| (low.min(p.2), high.max(p.2)));
+        let loss = if low > 0.0 && high > 3.0 * low { Axis::log } else { Axis::linear };
+        let panel =
+            Panel::new(Axis::log("training steps for one seed, the grid included"), loss("final test loss"));
+        let panel = points.iter().fold(panel, |panel, (key, cost, loss)| {
+            panel.series(Series::method(key, vec![(*cost, *loss)]).scatter().labelled())
+        });
         let caption = format!(
             "{}: what tuning costs. The test loss at the end, T = {horizon}, against the training steps that one seed needed, with \
              all runs of the grid for a method that has one.{}",
