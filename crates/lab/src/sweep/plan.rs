@@ -548,7 +548,10 @@ impl Reader<'_> {
         let rule = text(table.remove("rule"), "rule", remedy)?;
         let rule = rule.ok_or_else(|| self.wrong(&format!("rule of {key}"), "not set", remedy))?;
         let name = text(table.remove("name"), "name", "give a text")?;
-        let remedy = format!("name a scale of this file: {}", scales.join(", "));
+        let remedy = match scales {
+            [] => "leave it out: this file has no scales".to_string(),
+            scales => format!("name a scale of this file: {}", scales.join(", ")),
+        };
         let scale = text(table.remove("scale"), "scale", &remedy)?;
         if let Some(unknown) = scale.iter().find(|scale| !scales.contains(scale)) {
             return Err(self.wrong(&format!("scale of {key} ({rule})"), unknown, &remedy));
@@ -723,6 +726,8 @@ mod tests {
             error.contains("scale of method 1 (dowg) is papre") && error.contains("paper, quick"),
             "{error}"
         );
+        let error = rules(&text.replace("[scale.quick]\n[scale.paper]\n", ""), None).unwrap_err();
+        assert!(error.contains("is paper") && error.contains("this file has no scales"), "{error}");
         let error = rules(&text.replace("[[method]]\nrule = \"dog\"\n", ""), None).unwrap_err();
         assert!(error.contains("methods at this scale is 0") && error.contains("paper, quick"), "{error}");
     }
