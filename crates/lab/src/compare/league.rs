@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use super::{Comparison, Drawn, Method};
 use crate::figure::{Axis, Cell, Content, Figure, HeatMap, Panel, method_name};
 
+fn value(cell: Cell) -> Option<f64> {
+    if let Content::Value(value) = cell.content { Some(value) } else { None }
+}
+
 /// A method's place: its name, and its final test loss on each network relative to the lowest of all methods.
 struct Row {
     name: String,
@@ -13,15 +17,21 @@ struct Row {
 
 impl Row {
     fn values(&self) -> Vec<f64> {
-        let value = |cell: &Cell| if let Content::Value(value) = cell.content { Some(value) } else { None };
-        self.cells.iter().filter_map(value).collect()
+        self.cells.iter().filter_map(|cell| value(*cell)).collect()
     }
 
-    /// The geometric mean, where there is a value for every network.
-    fn mean(&self) -> Option<f64> {
+    /// The geometric mean: none where a network was not run, and beyond any number where one diverged.
+    fn mean(&self) -> Cell {
+        let any = |content: Content| self.cells.iter().any(|cell| cell.content == content);
+        if any(Content::NotRun) {
+            return Cell::not_run();
+        }
+        if any(Content::Diverged) {
+            return Cell::diverged();
+        }
         let values = self.values();
         let logs: f64 = values.iter().map(|value| value.ln()).sum();
-        (values.len() == self.cells.len()).then(|| (logs / values.len() as f64).exp())
+        Cell::value((logs / values.len() as f64).exp())
     }
 }
 
@@ -69,20 +79,17 @@ fn league(scale: &str, comparisons: &[&Comparison]) -> Option<Drawn> {
         return None;
     }
     // Those with a mean first, by it; of the others those with more values.
-    let place = |row: &Row| (row.mean().unwrap_or(f64::INFINITY), row.values().len());
+    let place = |row: &Row| (value(row.mean()).unwrap_or(f64::INFINITY), row.values().len());
     rows.sort_by(|a, b| {
         let ((a_mean, a_count), (b_mean, b_count)) = (place(a), place(b));
         a_mean.total_cmp(&b_mean).then(b_count.cmp(&a_count))
     });
     let mut titles: Vec<String> = columns.iter().map(|(comparison, ..)| comparison.title().into()).collect();
     titles.push("mean".into());
-    let cells = rows.iter().flat_map(|row| {
-        let mean = row.mean().map_or(Cell::not_run(), Cell::value);
-        row.cells.iter().copied().chain([mean]).collect::<Vec<_>>()
-    });
-    let value = Axis::log("final test loss, relative to the lowest").range(1.0, 2.0);
+    let cells = rows.iter().flat_map(|row| row.cells.iter().copied().chain([row.mean()]).collect::<Vec<_>>());
+    let axis = Axis::log("final test loss, relative to the lowest").range(1.0, 2.0);
     let (cells, names) = (cells.collect(), rows.iter().map(|row| row.name.clone()).collect());
-    let map = HeatMap { rows: names, columns: titles, cells, value };
+    let map = HeatMap { rows: names, columns: titles, cells, value: axis };
     let horizons: Vec<String> = columns
         .iter()
         .filter_map(|(c, ..)| Some(format!("{} T = {} ({})", c.title(), c.main_horizon()?, c.data)))
@@ -105,14 +112,15 @@ mod tests {
     use crate::compare::compare;
     use crate::train::Model;
 
+    fn on(model: Model, rule: &str, loss: Option<f64>) -> crate::runs::Run {
+        let mut run = run(rule, 1, loss.map(|loss| (loss, loss)));
+        run.config.model = model;
+        run
+    }
+
     /// 1 and 2 on one network, 3 and 3 on the other: ratios 1, 2 and 1, 1; the mean of the second is √2. One diverges.
     #[test]
     fn relative_to_the_lowest() {
-        let on = |model: Model, rule: &str, loss: Option<f64>| {
-            let mut run = run(rule, 1, loss.map(|loss| (loss, loss)));
-            run.config.model = model;
-            run
-        };
         let runs = vec![
             on(Model::Gpt, "dog", Some(2.0)),
             on(Model::Gpt, "adamw", Some(1.0)),
@@ -137,6 +145,21 @@ mod tests {
         );
         let Content::Value(mean) = value(1, 2) else { panic!("a mean") };
         assert!((mean - 2f64.sqrt()).abs() < 1e-15);
-        assert_eq!((value(2, 0), value(2, 2)), (Content::Diverged, Content::NotRun));
+        assert_eq!((value(2, 0), value(2, 2)), (Content::Diverged, Content::Diverged));
+    }
+
+    #[test]
+    fn a_mean_is_of_all_networks() {
+        let networks = [Model::Gpt, Model::Lstm, Model::T5];
+        let mut runs = Vec::new();
+        for rule in ["dog", "adamw", "prodigy"] {
+            runs.extend(networks.map(|model| on(model, rule, Some(2.0))));
+        }
+        runs.extend([on(Model::Gpt, "cocob", Some(2.0)), on(Model::Lstm, "cocob", Some(2.0))]);
+        let drawn = leagues(&compare(runs));
+        let map = drawn[0].figure.panels[0].cells.as_ref().unwrap();
+        let row = map.rows.iter().position(|name| name == "COCOB").unwrap();
+        assert_eq!(map.cells[4 * row + 3].content, Content::NotRun);
+        assert_eq!(map.cells[3].content, Content::Value(1.0));
     }
 }
