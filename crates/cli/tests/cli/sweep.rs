@@ -279,6 +279,70 @@ fn trials_are_listed_with_their_indices() {
     assert!(!folder.path().join("untuned-runs").exists(), "nothing is made");
 }
 
+/// The repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn listed(sweep: &str, scale: &str) -> Vec<String> {
+    let output = run(&root(), &format!("sweep experiments/{sweep} --scale {scale} --list"));
+    expect(&output, 0, &[]);
+    String::from_utf8(output.stdout).expect("UTF-8").lines().map(|line| line.trim().to_string()).collect()
+}
+
+/// Every file beside the experiments that names one is a sweep with trials at every scale that it names.
+#[test]
+fn every_sweep_of_the_repository_can_be_listed() {
+    let mut sweeps = 0;
+    for entry in fs::read_dir(root().join("experiments")).expect("readable") {
+        let path = entry.expect("readable").path();
+        let text = fs::read_to_string(&path).expect("readable");
+        let name = path.file_name().expect("a file").to_str().expect("UTF-8");
+        if !text.contains("experiment = ") {
+            continue;
+        }
+        sweeps += 1;
+        let scales: Vec<&str> = ["quick", "paper", "h200"]
+            .into_iter()
+            .filter(|scale| text.contains(&format!("[scale.{scale}]")))
+            .collect();
+        assert!(!scales.is_empty(), "{name} names no scale");
+        for scale in scales {
+            assert!(!listed(name, scale).is_empty(), "{name} has no trial at scale {scale}");
+        }
+    }
+    assert!(sweeps >= 9, "{sweeps} sweeps");
+}
+
+/// The runs in `docs` are those of the files that they are said to be of, all of them.
+#[test]
+fn runs_that_are_kept_are_of_their_sweeps() {
+    for kind in ["methods", "held-out"] {
+        for network in ["gpt", "lstm", "t5"] {
+            let kept = root().join("docs").join(kind).join(network);
+            let plan = fs::read(kept.join("plan.json")).expect("a plan");
+            let plan: Vec<Value> = serde_json::from_slice(&plan).expect("JSON");
+            let lines = listed(&format!("{network}-{kind}.toml"), "h200");
+            assert_eq!(plan.len(), lines.len(), "{kind}/{network}");
+            for (trial, line) in plan.iter().zip(&lines) {
+                let config = &trial["config"];
+                let (index, rule) = (&trial["index"], config["rule"].as_str().expect("a rule"));
+                let begin = format!("{index}  {rule}, ");
+                let end = format!(", seed {}", config["seed"]);
+                assert!(
+                    line.starts_with(&begin) && line.ends_with(&end),
+                    "{kind}/{network}: {line} is {config}"
+                );
+                let index = index.as_u64().expect("an index");
+                assert!(
+                    kept.join(format!("trials/{index:04}/summary.json")).is_file(),
+                    "{kind}/{network}: {line}"
+                );
+            }
+        }
+    }
+}
+
 /// Half-written and damaged files are gaps that are named, never wrong figures.
 #[test]
 fn a_report_names_what_it_cannot_read() {
