@@ -14,19 +14,32 @@ pub(super) struct Label {
 /// From the centre of a point to its label.
 const AWAY: f64 = 7.0;
 
-/// Places a label beside each point, in order: in the first of eight places around the point that is free. A place that crosses
-/// the frame is moved inside. Where none is free the point has no label: the legend names it.
-pub(super) fn place(points: &[((f64, f64), &str)], area: &Area, size: f64) -> Vec<Label> {
+/// By how much a label is nearer to its own point than to any other.
+const NEARER: f64 = 0.5;
+
+/// Places a label beside each point, in order: in the first of eight places around the point that is free and nearer to it than to
+/// any other point. Those that cross the frame come last, moved inside. Where there is none the point has no label: the legend names it.
+pub(super) fn place(points: &[((f64, f64), &str)], area: &Area, size: f64) -> Vec<Option<Label>> {
     let mut taken: Vec<Area> = points.iter().map(|(point, _)| around(*point)).collect();
-    let mut labels = Vec::new();
-    for &(point, text) in points {
+    let mut label = |index: usize| {
+        let (point, text) = points[index];
         let free = |at: &Area| taken.iter().all(|other| common(at, other) == 0.0);
-        let places = places(point, width(text, size, Weight::Regular), size).map(|at| inside(at, area));
-        let Some(best) = places.into_iter().find(free) else { continue };
-        labels.push(Label { text: text.into(), left: best.left, baseline: best.top + 0.82 * size });
+        let own = |at: &Area| {
+            let others = points.iter().enumerate().filter(|(other, _)| *other != index);
+            others.map(|(_, (other, _))| distance(*other, at)).all(|far| far >= distance(point, at) + NEARER)
+        };
+        let places = places(point, width(text, size, Weight::Regular), size);
+        let (moved, whole): (Vec<Area>, Vec<Area>) = places.into_iter().partition(|at| crosses(at, area));
+        let mut in_order = whole.into_iter().chain(moved.into_iter().map(|at| inside(at, area)));
+        let best = in_order.find(|at| free(at) && own(at))?;
         taken.push(best);
-    }
-    labels
+        Some(Label { text: text.into(), left: best.left, baseline: best.top + 0.82 * size })
+    };
+    (0..points.len()).map(&mut label).collect()
+}
+
+fn crosses(at: &Area, area: &Area) -> bool {
+    at.left < area.left || at.top < area.top || at.right() > area.right() || at.bottom() > area.bottom()
 }
 
 /// The rectangle, moved as little as brings it inside; one that is too large begins at the area's left and top.
@@ -56,6 +69,11 @@ fn around((x, y): (f64, f64)) -> Area {
     Area { left: x - 4.0, top: y - 4.0, width: 8.0, height: 8.0 }
 }
 
+/// From a point to the nearest point of a rectangle.
+fn distance((x, y): (f64, f64), at: &Area) -> f64 {
+    (x - x.clamp(at.left, at.right())).hypot(y - y.clamp(at.top, at.bottom()))
+}
+
 /// The area that two rectangles share.
 fn common(a: &Area, b: &Area) -> f64 {
     let x = a.right().min(b.right()) - a.left.max(b.left);
@@ -76,7 +94,7 @@ mod tests {
             width: width(&l.text, 10.0, Weight::Regular),
             height: 10.0,
         };
-        place(points, &AREA, 10.0).iter().map(of).collect()
+        place(points, &AREA, 10.0).iter().flatten().map(of).collect()
     }
 
     #[test]
@@ -109,7 +127,33 @@ mod tests {
 
     #[test]
     fn alone_a_label_stands_at_the_right() {
-        let label = &place(&[((100.0, 100.0), "DoG")], &AREA, 10.0)[0];
+        let labels = place(&[((100.0, 100.0), "DoG")], &AREA, 10.0);
+        let label = labels[0].as_ref().unwrap();
         assert_eq!((label.left, label.baseline), (107.0, 103.2));
+    }
+
+    /// At the frame's left a name that would cross it above the point stands to the right of it instead.
+    #[test]
+    fn a_label_is_moved_only_where_no_other_place_is_left() {
+        let points = [((4.0, 60.0), "Inexact Polyak"), ((4.0, 64.0), "Schedule-Free AdamW")];
+        let labels = place(&points, &AREA, 10.0);
+        let left: Vec<f64> = labels.iter().flatten().map(|label| label.left).collect();
+        assert_eq!(left, [4.0 + AWAY; 2]);
+    }
+
+    /// Beside two points 4 px apart a name could be either's: it stands above the upper and below the lower. Two in one place have none.
+    #[test]
+    fn a_label_is_nearest_to_its_own_point() {
+        let points = [((100.0, 60.0), "DoG"), ((100.0, 64.0), "AdamW"), ((100.0, 90.0), "SGD")];
+        let labels = place(&points, &AREA, 10.0);
+        let texts: Vec<_> =
+            labels.iter().map(|label| label.as_ref().map(|label| label.text.as_str())).collect();
+        assert_eq!(texts, [Some("DoG"), Some("AdamW"), Some("SGD")]);
+        let tops: Vec<f64> = labels.iter().flatten().map(|label| label.baseline - 8.2).collect();
+        assert!(tops[0] + 10.0 < 60.0 && tops[1] > 64.0, "above the upper and below the lower: {tops:?}");
+
+        let points = [((100.0, 60.0), "DoG"), ((100.0, 60.0), "AdamW"), ((100.0, 90.0), "SGD")];
+        let labels = place(&points, &AREA, 10.0);
+        assert_eq!(labels.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, true]);
     }
 }

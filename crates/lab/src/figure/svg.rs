@@ -538,7 +538,7 @@ fn point_labels(plot: &Plot, traces: &[Trace]) -> Vec<Vec<Label>> {
     let names: Vec<_> = points.iter().map(|&(i, at)| (at, plot.curves[i].series.name.as_str())).collect();
     let mut labels = vec![Vec::new(); traces.len()];
     for (label, (i, _)) in labels::place(&names, &plot.area, NOTE_SIZE).into_iter().zip(points) {
-        labels[i].push(label);
+        labels[i].extend(label);
     }
     labels
 }
