@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use untuned_lab::train;
 use untuned_net::data::files;
 
@@ -33,6 +33,23 @@ Exit codes: 0 done, 2 the request was wrong, 3 the run diverged or was refused,
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Args {
+    /// Those of this process; a request that cannot be read ends it.
+    pub fn read() -> Args {
+        let found = with_negative_numbers(Args::command()).get_matches();
+        Args::from_arg_matches(&found).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// A negative number behind an option is its value, so that an error names the option.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let taken = |arg: clap::Arg| {
+        let takes = arg.get_action().takes_values();
+        if takes { arg.allow_negative_numbers(true) } else { arg }
+    };
+    command.mut_args(taken).mut_subcommands(with_negative_numbers)
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,8 +3,6 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::Parser;
-
 mod args;
 mod commands;
 mod end;
@@ -13,7 +11,7 @@ mod output;
 
 fn main() -> ExitCode {
     let started = Instant::now();
-    let args = args::Args::parse();
+    let args = args::Args::read();
     interrupt::install();
     match commands::run(args.command, started) {
         Ok(()) => ExitCode::SUCCESS,

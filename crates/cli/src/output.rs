@@ -30,6 +30,12 @@ pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// A word as a shell takes it: in quotes where it has more than plain characters.
+pub fn shell_word(word: &str) -> String {
+    let plain = !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./=:,".contains(c));
+    if plain { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
 /// Checks that a file can be created at `path`: its folder must exist.
 pub fn check_parent(path: &Path, what: &str) -> Result<(), End> {
     let parent = match path.parent() {
@@ -71,4 +77,15 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), End> {
 /// Whether progress bars are seen by anybody.
 pub fn progress_is_seen() -> bool {
     io::stderr().is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shell_word;
+
+    #[test]
+    fn words_that_a_shell_would_split_are_quoted() {
+        let words = ["runs/gpt-1", "a b", "it's", ""];
+        assert_eq!(words.map(shell_word), ["runs/gpt-1", "'a b'", "'it'\\''s'", "''"]);
+    }
 }

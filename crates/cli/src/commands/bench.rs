@@ -8,10 +8,12 @@ use untuned_lab::train::Place;
 
 use crate::args::{Bench, BenchPlace, BenchRule, BenchStep, BenchUpdate};
 use crate::end::End;
+use crate::interrupt;
 use crate::output::{print, print_json};
 
 /// Runs one of the benchmarks; the process began at `started`.
 pub fn run(args: &Bench, started: Instant) -> Result<(), End> {
+    interrupt::at_once();
     match args {
         Bench::Step(args) => step(args, started),
         Bench::Update(args) => update(args),

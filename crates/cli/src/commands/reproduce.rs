@@ -15,7 +15,7 @@ use untuned_lab::sweep::{PLAN, Plan, TRIALS};
 use untuned_lab::synthetic;
 
 use super::report::{self, PAGE};
-use super::sweep::{self, Work};
+use super::sweep::{self, Open, Work};
 use super::train::Typed;
 use crate::args::{Experiment, Reproduce, Scale};
 use crate::end::End;
@@ -34,11 +34,11 @@ pub fn run(args: &Reproduce) -> Result<(), End> {
         ALL.into_iter().filter(|e| args.experiments.is_empty() || args.experiments.contains(e)).collect();
     let out = prepare(args, &wanted)?;
     let _lock = lock(&out)?;
-    let mut failed = Vec::new();
+    let mut open = Open::default();
     for experiment in &wanted {
         match experiment.network() {
             None => make_synthetic(args, &out)?,
-            Some(name) => failed.extend(make_sweep(args, &out, name)?),
+            Some(name) => open.extend(make_sweep(args, &out, name)?),
         }
     }
     let results = Results::read(std::slice::from_ref(&out)).map_err(End::results)?;
@@ -49,7 +49,7 @@ pub fn run(args: &Reproduce) -> Result<(), End> {
     } else {
         output::print(&summary(&results, &page))?;
     }
-    sweep::failures(failed)
+    open.end()
 }
 
 impl Experiment {
@@ -102,8 +102,8 @@ fn make_synthetic(args: &Reproduce, out: &Path) -> Result<(), End> {
     Ok(())
 }
 
-/// Writes the files of a network's sweep and works it off; why trials failed, one sentence each.
-fn make_sweep(args: &Reproduce, out: &Path, name: &str) -> Result<Vec<String>, End> {
+/// Writes the files of a network's sweep and works it off; what has not ended.
+fn make_sweep(args: &Reproduce, out: &Path, name: &str) -> Result<Open, End> {
     let files = out.join(FILES);
     make_folder(&files)?;
     for (file, text) in networks::files(name) {

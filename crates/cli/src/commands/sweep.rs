@@ -44,11 +44,11 @@ pub fn run(args: &Sweep) -> Result<(), End> {
     let mut words = vec!["sweep".to_string(), args.sweep.display().to_string()];
     words.extend(args.scale.iter().flat_map(|scale| ["--scale".to_string(), scale.clone()]));
     record(&out, words, &args.shared, std::env::var("UNTUNED_DATA").ok().filter(|data| !data.is_empty()))?;
-    let failed = work.off("trials")?;
+    let open = work.off("trials")?;
     let found = runs::find(&out);
     output::print(&format!("{}{}\n", summary(&compare(found.runs)), out.display()))?;
     output::say(&format!("figures and a page: untuned report {}", out.display()));
-    failures(failed)
+    open.end()
 }
 
 /// Adds a command to the file that keeps those which made what is in the folder; `data` is where it is when it was not named.
@@ -59,12 +59,8 @@ pub fn record(out: &Path, mut words: Vec<String>, shared: &Shared, data: Option<
     }
     let data = shared.data.as_ref().map(|data| data.display().to_string()).or(data);
     words.extend(data.into_iter().flat_map(|data| ["--data".to_string(), data]));
-    let plain = |word: &str| word.chars().all(|c| c.is_alphanumeric() || "-_./=:,".contains(c));
-    let quoted = |word: &String| match plain(word) {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    };
-    let command = format!("untuned {}", words.iter().map(quoted).collect::<Vec<_>>().join(" "));
+    let words: Vec<String> = words.iter().map(|word| output::shell_word(word)).collect();
+    let command = format!("untuned {}", words.join(" "));
     let path = out.join(COMMAND);
     let mut all = std::fs::read_to_string(&path).unwrap_or_default();
     if !all.lines().any(|line| line == command) {
@@ -74,21 +70,38 @@ pub fn record(out: &Path, mut words: Vec<String>, shared: &Shared, data: Option<
     Ok(())
 }
 
-/// So many of the trials that failed are named.
-const SHOWN_FAILURES: usize = 3;
+/// So many of the trials that have not ended are named.
+const SHOWN: usize = 3;
 
-/// Trials that failed make an exit code; those that diverged are results like others.
-pub fn failures(failed: Vec<String>) -> Result<(), End> {
-    match failed.as_slice() {
-        [] => Ok(()),
-        failed => {
-            let shown = failed.iter().take(SHOWN_FAILURES).map(String::as_str).collect::<Vec<_>>().join("; ");
-            let more = if failed.len() > SHOWN_FAILURES { "; …" } else { "" };
-            Err(End::System(anyhow!(
-                "{} trials failed and are tried again when the sweep is: {shown}{more}",
-                failed.len()
-            )))
-        }
+/// Trials that have not ended, a sentence for each.
+#[derive(Debug, Default)]
+pub struct Open {
+    /// Why one failed.
+    failed: Vec<String>,
+    /// Which one another process is making.
+    elsewhere: Vec<String>,
+}
+
+impl Open {
+    /// Those of several sweeps.
+    pub fn extend(&mut self, other: Open) {
+        self.failed.extend(other.failed);
+        self.elsewhere.extend(other.elsewhere);
+    }
+
+    /// Trials that have not ended make an exit code; those that diverged are results like others.
+    pub fn end(self) -> Result<(), End> {
+        let (trials, what) = match (self.failed, self.elsewhere) {
+            (failed, elsewhere) if failed.is_empty() && elsewhere.is_empty() => return Ok(()),
+            (failed, elsewhere) if failed.is_empty() => (
+                elsewhere,
+                "are being made by another process; when it is through, type the same command again",
+            ),
+            (failed, _) => (failed, "failed and are tried again when the sweep is"),
+        };
+        let shown = trials.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join("; ");
+        let more = if trials.len() > SHOWN { "; …" } else { "" };
+        Err(End::System(anyhow!("{} trials {what}: {shown}{more}", trials.len())))
     }
 }
 
@@ -190,8 +203,8 @@ impl Work<'_> {
         self.plan.claim(self.out).map_err(End::plan)
     }
 
-    /// Works it off; why trials failed, one sentence each.
-    pub fn off(&self, name: &str) -> Result<Vec<String>, End> {
+    /// Works it off; what has not ended.
+    pub fn off(&self, name: &str) -> Result<Open, End> {
         self.check()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let usual = if self.opens_gpus()? { 1 } else { cores };
@@ -206,7 +219,7 @@ impl Work<'_> {
         if interrupt::asked() {
             return Err(End::Interrupted);
         }
-        Ok(display.failed.into_inner().unwrap_or_default())
+        Ok(display.open.into_inner().unwrap_or_default())
     }
 
     /// Whether trials that have not ended compute on GPUs. Each is opened once here, so that a missing one is said once and its
@@ -268,7 +281,7 @@ struct Display<'a> {
     total: ProgressBar,
     workers: Vec<Mutex<Option<(usize, ProgressBar)>>>,
     done: Mutex<usize>,
-    failed: Mutex<Vec<String>>,
+    open: Mutex<Open>,
     began: Instant,
 }
 
@@ -293,8 +306,8 @@ impl<'a> Display<'a> {
             output::say(&format!("{name}: {done} of {} trials have ended before", plan.trials.len()));
         }
         let workers = (0..workers).map(|_| Mutex::new(None)).collect();
-        let (done, failed) = (Mutex::new(done), Mutex::new(Vec::new()));
-        Display { plan, out, seen, all, total, workers, done, failed, began: Instant::now() }
+        let (done, open) = (Mutex::new(done), Mutex::default());
+        Display { plan, out, seen, all, total, workers, done, open, began: Instant::now() }
     }
 
     fn say(&self, text: &str) {
@@ -331,13 +344,18 @@ impl sweep::Progress for Display<'_> {
                 None => "test not finite".to_string(),
             },
             State::Failed(failure) => {
-                if let Ok(mut failed) = self.failed.lock() {
-                    failed.push(format!("{}: {}", named(trial), failure.error));
+                if let Ok(mut open) = self.open.lock() {
+                    open.failed.push(format!("{}: {}", named(trial), failure.error));
                 }
                 format!("failed: {}", failure.error)
             }
             State::Begun | State::Waiting if interrupt::asked() => "stopped".to_string(),
-            State::Begun | State::Waiting => "another process is at it".to_string(),
+            State::Begun | State::Waiting => {
+                if let Ok(mut open) = self.open.lock() {
+                    open.elsewhere.push(named(trial));
+                }
+                "another process is at it".to_string()
+            }
         };
         let done = self.done.lock().map_or(0, |mut done| {
             *done += usize::from(matches!(state, State::Ended(_)));

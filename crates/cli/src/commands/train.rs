@@ -1,6 +1,7 @@
 //! `untuned train`.
 
 use std::fmt::Write;
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -86,7 +87,10 @@ impl Typed<'_> {
 
 /// An error in the middle of a run leaves its last checkpoint.
 fn failed(error: TrainError, folder: &Path) -> End {
-    if !error.is_request() && folder.join(folder::CHECKPOINT).is_dir() {
+    let entries = fs::read_dir(folder.join(folder::CHECKPOINT));
+    // One that is being written has a name with a dot before it.
+    let whole = |entry: fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
+    if !error.is_request() && entries.is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(whole))) {
         output::say(&format!("the last checkpoint in {} is intact; add --resume to go on", folder.display()));
     }
     End::train(error)
@@ -94,15 +98,15 @@ fn failed(error: TrainError, folder: &Path) -> End {
 
 /// Says how a run ended; the exit code follows from it.
 fn report(args: &Train, folder: &Path, ended: &Ended) -> Result<(), End> {
-    let shown = folder.display();
     if let Some(summary) = &ended.summary {
         output::print(&words(summary, ended, folder))?;
     }
     match &ended.outcome {
         Outcome::Interrupted { step } => {
-            let experiment = args.experiment.display();
+            let [experiment, out] =
+                [&args.experiment, folder].map(|path| output::shell_word(&path.display().to_string()));
             output::say(&format!(
-                "saved at step {step}; go on with `untuned train {experiment} --out {shown} --resume`"
+                "saved at step {step}; go on with `untuned train {experiment} --out {out} --resume`"
             ));
             Err(End::Interrupted)
         }

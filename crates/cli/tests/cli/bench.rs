@@ -1,8 +1,10 @@
 //! `untuned bench`: its JSON is a contract; its numbers are only looked at.
 
-use crate::{errors, json, untuned};
+use crate::{errors, json, program, untuned};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn measured(arguments: &str) -> Value {
     json(&untuned(&format!("bench {arguments} --json")))
@@ -44,6 +46,44 @@ fn a_rule() {
     let output = untuned("bench rule polyac");
     assert_eq!(output.status.code(), Some(2));
     assert!(errors(&output).contains("did you mean `polyak`"));
+}
+
+/// The first Ctrl-C ends it: there is nothing to keep.
+#[test]
+fn an_interrupt_ends_it() {
+    let mut child = program()
+        .args([
+            "bench",
+            "step",
+            "--model",
+            "gpt",
+            "--preset",
+            "tiny",
+            "--batch",
+            "1",
+            "--steps",
+            "4000000000",
+        ])
+        .args(["--threads", "1", "--device", "cpu"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    std::thread::sleep(Duration::from_secs(1));
+    let asked = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    assert!(asked.success());
+    let began = Instant::now();
+    let status = loop {
+        match child.try_wait().expect("a child") {
+            Some(status) => break status,
+            None if began.elapsed() > Duration::from_secs(30) => {
+                child.kill().expect("it can be ended");
+                panic!("it goes on");
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    assert_eq!(status.code(), Some(130));
 }
 
 #[test]

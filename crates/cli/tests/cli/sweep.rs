@@ -115,6 +115,12 @@ fn every_trial_ends_and_is_not_made_again() {
     assert!(began.elapsed() < Duration::from_secs(20));
     assert_eq!(fs::read(trial(&out, 0).join("summary.json")).expect("readable"), before);
 
+    expect(
+        &run(folder.path(), "sample out/trials/0000"),
+        2,
+        &["--keep-weights", "out/trials/0000/config.toml"],
+    );
+
     // A trial is a function of its index, and a run's own configuration makes it again.
     expect(&sweep(folder.path(), "--out one --index 4 --keep-weights --csv"), 0, &["inexact-polyak"]);
     let one = trial(&folder.path().join("one"), 4);
@@ -231,6 +237,15 @@ fn wrong_requests_end_with_2() {
     expect(&sweep(at, "--out text.txt"), 2, &["text.txt is a file"]);
     expect(&sweep(at, "--out ."), 2, &["and no sweep"]);
     expect(&sweep(at, "--set bacth=3"), 2, &["`bacth`", "`batch`"]);
+    expect(&sweep(at, "--index -1"), 2, &["'-1' for '--index"]);
+    for list in ["", "--list"] {
+        expect(
+            &sweep(at, &format!("--set shape.widht=3 {list}")),
+            2,
+            &["trial 0", "did you mean `shape.width`?"],
+        );
+    }
+    assert!(!at.join("untuned-runs").exists(), "nothing is begun");
     expect(&sweep(at, "--out o --index 0"), 0, &[]);
     fs::write(at.join("sweep.toml"), SWEEP.replace("0.1, 0.5", "0.2, 0.5")).expect("writable");
     expect(&sweep(at, "--out o"), 2, &["another sweep", "in trial 0, rule is", "lr=0.2", "--out"]);
@@ -268,6 +283,30 @@ fn many_processes_can_begin_a_sweep_at_once() {
     expect(&run(folder.path(), "report out"), 0, &[]);
     let page = fs::read_to_string(folder.path().join("out/report.html")).expect("a page");
     assert!(page.contains("1 not finished") && page.contains("not finished / gd:lr="), "{page:.0}");
+}
+
+/// What another process is making has not ended.
+#[test]
+fn a_sweep_that_another_process_is_at_is_not_through() {
+    let folder = bench();
+    let one = "experiment = \"x.toml\"\nseeds = [1]\nsteps = [1000000]\n[[method]]\nrule = \"dog\"\n";
+    fs::write(folder.path().join("sweep.toml"), one).expect("writable");
+    let mut child =
+        command(folder.path(), "sweep sweep.toml --data text.txt --threads 1 --out out --index 0")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+    let trace = trial(&folder.path().join("out"), 0).join("trace.jsonl");
+    let began = Instant::now();
+    while fs::metadata(&trace).map_or(0, |found| found.len()) == 0 {
+        assert!(began.elapsed() < Duration::from_secs(60), "it begins");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let second = sweep(folder.path(), "--out out");
+    child.kill().expect("it can be ended");
+    child.wait().expect("it ends");
+    expect(&second, 4, &["1 trials are being made by another process", "same command again", "trial 0"]);
 }
 
 #[test]

@@ -34,6 +34,7 @@ use toml::{Table, Value};
 use super::{PLAN, TRIALS, trial};
 use crate::train::config::{self, ConfigError, known_key};
 use crate::train::folder::{is_archived, pretty, write_synced};
+use crate::train::shape::Shape;
 use crate::train::{Config, Overrides, TrainError};
 
 const KEYS: &[&str] = &["experiment", "seeds", "steps", "set", "method"];
@@ -194,6 +195,7 @@ impl Plan {
                         let index = trials.len();
                         let values = file.values(method, point, *seed, *steps);
                         let config = experiment.resolve(values, overrides);
+                        let config = config.and_then(|config| Shape::of(&config).map(|_| config));
                         let config = config.map_err(|source| PlanError::Trial {
                             origin: origin.into(),
                             index,

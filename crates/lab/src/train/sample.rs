@@ -12,7 +12,7 @@ use super::checkpoint::{self, Checkpoint, Expected, State};
 use super::config::Config;
 use super::data::Vocabulary;
 use super::error::TrainError;
-use super::folder::{CHECKPOINT, CONFIG};
+use super::folder::{CHECKPOINT, CONFIG, SUMMARY};
 use super::place::{OpenedPlace, Place, Work};
 use super::run::BEST_VALIDATION;
 use super::shape::Shape;
@@ -116,8 +116,15 @@ where
         Ok(network(fitted(state)?)?.layout().clone())
     })?;
     let Some(Checkpoint { state, weights, mut extra, vocabulary }) = found else {
-        let run = run.display();
-        return Err(TrainError::Request(format!("{run} has no checkpoint yet; train it first")));
+        let remedy = match run.join(SUMMARY).is_file() {
+            false => "no checkpoint yet; train it first".to_string(),
+            true => format!(
+                "no weights: a sweep keeps those of ended trials with --keep-weights only, and an archive has none; \
+                 `untuned train {} --out NEW` makes the run again",
+                run.join(CONFIG).display()
+            ),
+        };
+        return Err(TrainError::Request(format!("{} has {remedy}", run.display())));
     };
     let shape = fitted(&state)?;
     let vocabulary = Reader::new(vocabulary)?;
