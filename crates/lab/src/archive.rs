@@ -270,6 +270,7 @@ impl Kept {
         // The trace is opened with the run: without one it failed before.
         if path.exists() || compressed(&path).exists() {
             read_trace(&path, |row| trace.push(row))?;
+            run.check_trace(trace.last().map_or(0, |row| row.step + 1))?;
         }
         if let Some(Value::Object(mut meta)) = read(META)?.as_deref().and_then(json) {
             // An archive's own trace is thin already, and without `meta.json` nothing could say that it is.
@@ -283,7 +284,9 @@ impl Kept {
         files.push((format!("{TRACE}.gz"), lines(&trace)));
         let path = folder.join(EVAL);
         if path.exists() || compressed(&path).exists() {
-            files.push((format!("{EVAL}.gz"), lines(&read_eval(&path)?)));
+            let evaluations = read_eval(&path)?;
+            run.check_evaluations(evaluations.last().map_or(0, |row| row.step))?;
+            files.push((format!("{EVAL}.gz"), lines(&evaluations)));
         }
         let ended = matches!(run.standing, Standing::Ended(_));
         if let Some(failure) = read(FAILURE)?.as_deref().and_then(json).filter(|_| !ended) {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::sweep::{self, FAILURE, State};
 use crate::synthetic::RESULTS_FILE;
-use crate::traces::compressed;
+use crate::traces::{TraceError, compressed};
 use crate::train::folder::{CONFIG, EVAL, META, SUMMARY, TRACE};
 use crate::train::{Config, Summary};
 
@@ -115,6 +115,30 @@ impl Run {
     /// From one row of its trace to the next there are so many steps: one, unless it was thinned.
     pub fn trace_every(&self) -> u64 {
         self.meta.as_ref().and_then(|meta| meta.trace_every).unwrap_or(1).max(1)
+    }
+
+    /// Refuses the trace of a run that has ended where it goes no further than so many steps.
+    pub(crate) fn check_trace(&self, found: u64) -> Result<(), TraceError> {
+        self.check_whole(TRACE, found, |_| true)
+    }
+
+    /// The same for its evaluations; the last one of a run whose weights are not finite may be missing.
+    pub(crate) fn check_evaluations(&self, found: u64) -> Result<(), TraceError> {
+        self.check_whole(EVAL, found, |summary| summary.final_test_loss.is_some())
+    }
+
+    fn check_whole(
+        &self,
+        name: &str,
+        found: u64,
+        expected: impl Fn(&Summary) -> bool,
+    ) -> Result<(), TraceError> {
+        match self.summary().filter(|summary| expected(summary) && found < summary.steps) {
+            Some(Summary { steps, .. }) => {
+                Err(TraceError::Short { path: self.folder.join(name), found, steps: *steps })
+            }
+            None => Ok(()),
+        }
     }
 
     /// What figures call its method: the runs of a method with different parameters are its grid.

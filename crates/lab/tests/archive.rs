@@ -106,6 +106,9 @@ fn with_noise(folder: &Path, steps: u64, noise: f64) {
         )
         .unwrap();
     }
+    let evaluations = fs::read_to_string(folder.join("eval.jsonl")).unwrap();
+    let last = evaluations.replace(&format!("\"step\":{STEPS},"), &format!("\"step\":{steps},"));
+    fs::write(folder.join("eval.jsonl"), last).unwrap();
     let mut trace = String::new();
     let mut state = 1u64;
     for step in 0..steps {

@@ -102,16 +102,11 @@ fn make_synthetic(args: &Reproduce, out: &Path) -> Result<(), End> {
     Ok(())
 }
 
-/// Writes the files of a network's sweep and works it off; what has not ended.
+/// Writes the files of a network's sweep, unless they and what was typed do not go together, and works it off; what has not ended.
 fn make_sweep(args: &Reproduce, out: &Path, name: &str) -> Result<Open, End> {
-    let files = out.join(FILES);
-    make_folder(&files)?;
-    for (file, text) in networks::files(name) {
-        output::write_file(&files.join(file), text.as_bytes())?;
-    }
     let mut shared = args.shared.clone();
     if shared.data.is_none() && default_data(args).is_none() {
-        shared.set.push("data=generated".into());
+        shared.set.insert(0, "data=generated".into());
     }
     if args.scale == Scale::Quick {
         // The quick comparison is the same everywhere, and networks this small gain nothing from a GPU; what was typed comes after.
@@ -125,8 +120,19 @@ fn make_sweep(args: &Reproduce, out: &Path, name: &str) -> Result<Open, End> {
         set: &shared.set,
         ..Typed::default()
     };
-    let sweep = files.join(networks::sweep_file(name));
-    let plan = Plan::read(&sweep, &typed.overrides(Some(scale.into()))?).map_err(End::plan)?;
+    let (files, sweep) = (out.join(FILES), networks::sweep_file(name));
+    let text =
+        |wanted: &str| networks::files(name).find(|(file, _)| *file == wanted).map_or("", |(_, text)| text);
+    let origin = |file: &str| files.join(file).display().to_string();
+    let experiment = |file: &str| Ok((text(file).to_string(), origin(file), name.to_string()));
+    let overrides = typed.overrides(Some(scale.into()))?;
+    let plan = Plan::resolve(text(&sweep), &origin(&sweep), experiment, &overrides).map_err(End::plan)?;
+    super::sweep::check_data(&plan)?;
+    make_folder(&files)?;
+    for (file, text) in networks::files(name) {
+        output::write_file(&files.join(file), text.as_bytes())?;
+    }
+    let sweep = files.join(sweep);
     let work = Work { sweep: &sweep, plan: &plan, out: &out.join(name), scale: Some(scale), shared: &shared };
     work.check()?;
     record(args, out, name)?;

@@ -140,7 +140,7 @@ fn list(plan: &Plan) -> String {
 }
 
 /// A place for data that does not exist is a slip in the request, not a failure of every trial.
-fn check_data(plan: &Plan) -> Result<(), End> {
+pub fn check_data(plan: &Plan) -> Result<(), End> {
     let missing = |config: &Config| config.data != GENERATED && !Path::new(&config.data).exists();
     match plan.trials.iter().find(|trial| missing(&trial.config)) {
         Some(trial) => Err(End::Request(anyhow!(

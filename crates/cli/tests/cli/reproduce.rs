@@ -162,3 +162,22 @@ fn a_networks_experiment_is_a_sweep_with_claims() {
     assert_eq!(other.status.code(), Some(2));
     assert!(errors(&other).contains("another sweep"), "{}", errors(&other));
 }
+
+/// What was typed does not fit: nothing stands in the way of the command that does.
+#[test]
+fn a_refused_request_leaves_the_folder_as_good_as_empty() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let reproduce = |set: &str| {
+        let mut command = program();
+        command.current_dir(folder.path()).env_remove("UNTUNED_DATA");
+        command.args(["reproduce", "gpt", "--out", "out", "--set", set]).output().expect("the program starts")
+    };
+    for (set, word) in
+        [("shape.widht=1", "`shape.width`"), ("bacth=1", "`batch`"), ("data=nowhere", "nowhere")]
+    {
+        let output = reproduce(set);
+        assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
+        assert!(errors(&output).contains(word), "{}", errors(&output));
+        assert!(!folder.path().join("out/experiments").exists(), "{set}");
+    }
+}

@@ -405,6 +405,15 @@ fn a_report_names_what_it_cannot_read() {
     fs::remove_file(&pipe).expect("removable");
     fs::write(&pipe, "{").expect("writable");
     expect(&run(folder.path(), "report out"), 0, &["summary.json", "left out"]);
+    // Cut off, the run having ended: neither a figure nor an archive takes it for whole.
+    let cut = trial(&out, 5).join("trace.jsonl");
+    let before = fs::read_to_string(&cut).expect("readable");
+    fs::write(&cut, before.lines().take(3).map(|line| format!("{line}\n")).collect::<String>())
+        .expect("writable");
+    let words = ["0005/trace.jsonl ends after 3 of 8 steps", "left out"];
+    expect(&run(folder.path(), "report out"), 0, &words);
+    expect(&run(folder.path(), "archive out --out kept"), 2, &words);
+    fs::write(&cut, before).expect("writable");
     // Damaged in the middle.
     fs::write(&trace, whole.replacen("\"loss\"", "\"los", 1)).expect("writable");
     fs::write(trial(&out, 5).join("config.toml"), "model = 3").expect("writable");

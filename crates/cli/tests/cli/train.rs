@@ -414,6 +414,11 @@ fn a_run_that_diverges_ends_with_3_and_its_checkpoint_loads() {
     let sample = program().arg("sample").arg(&run).args(["--length", "5"]).output().expect("it starts");
     expect(&sample, 0, &[]);
     expect(&train(folder.path(), "--resume --out run"), 3, &[]);
+
+    // Fewer steps than may be refused in a row, and none of them made.
+    let output = train(folder.path(), "--rule gd:lr=1e300 --steps 3 --out short");
+    expect(&output, 3, &["ended at step 2", "refused"]);
+    assert_eq!(read_json(&folder.path().join("short/summary.json"))["diverged"], true);
 }
 
 /// A step so large that the weights are finite and the gradient is not: the loss alone would not tell.

@@ -145,7 +145,9 @@ impl Binnings {
             grad_norm: new(),
             smoothness: Vec::new(),
         };
+        let mut made = 0;
         read_trace(&run.folder.join(TRACE), |row| {
+            made = row.step + 1;
             binned.loss.add(row.step, row.loss);
             binned.grad_norm.add(row.step, row.grad_norm);
             let length = row.step_size.zip(row.grad_norm).map(|(size, norm)| size * norm);
@@ -157,6 +159,7 @@ impl Binnings {
                 binned.smoothness.push([norm, smoothness]);
             }
         })?;
+        run.check_trace(made)?;
         Ok(binned)
     }
 }
@@ -174,7 +177,9 @@ fn bins(steps: u64, every: u64) -> usize {
 
 /// The test losses of a run.
 fn tests(run: &Run) -> Result<Vec<(u64, Option<f64>)>, TraceError> {
-    let rows = read_eval(&run.folder.join(EVAL))?.into_iter();
+    let rows = read_eval(&run.folder.join(EVAL))?;
+    run.check_evaluations(rows.last().map_or(0, |row| row.step))?;
+    let rows = rows.into_iter();
     Ok(rows.filter(|row| row.split == Split::Test).map(|row| (row.step, row.loss)).collect())
 }
 

@@ -99,6 +99,16 @@ pub enum TraceError {
         /// What is wrong with it.
         problem: String,
     },
+    /// Its last rows are not there.
+    #[error("{path} ends after {found} of {steps} steps; make the run again", path = path.display())]
+    Short {
+        /// The file.
+        path: PathBuf,
+        /// How far it goes.
+        found: u64,
+        /// How far the run went.
+        steps: u64,
+    },
 }
 
 /// Reads a `trace.jsonl` and hands over its rows in order. Unknown keys are ignored, a last line without its end is left out.

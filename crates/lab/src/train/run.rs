@@ -291,7 +291,7 @@ struct Trainer<'a, D: Device> {
     ahead: Ahead,
     /// What a checkpoint holds beside the arrays; its `rule` is the one that steps.
     state: State,
-    refused_in_row: u32,
+    refused_in_row: u64,
     /// What the user was told of how it goes.
     told: Vec<String>,
     best_validation: Option<Vec<f32>>,
@@ -375,6 +375,8 @@ impl<'a, D: Device> Trainer<'a, D> {
     fn run(mut self, watch: &mut dyn Watch) -> Result<Ended, TrainError> {
         let begun_at = self.state.step;
         let mut last_good = begun_at.saturating_sub(1);
+        // A run of fewer steps is refused when all of them are.
+        let most_refusals = u64::from(self.config.max_refusals).min(self.data.steps);
         while self.state.step < self.data.steps {
             let step = self.state.step;
             let evaluate = match self.config.evaluate_every {
@@ -393,7 +395,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             }
             match self.step(watch)? {
                 Ok(_) => last_good = step,
-                Err(reason) if self.refused_in_row >= self.config.max_refusals => {
+                Err(reason) if self.refused_in_row >= most_refusals => {
                     self.forget_after(last_good)?;
                     return self.end(Outcome::Refused { step, reason });
                 }
