@@ -119,24 +119,17 @@ impl Run {
 
     /// Refuses the trace of a run that has ended where it goes no further than so many steps.
     pub(crate) fn check_trace(&self, found: u64) -> Result<(), TraceError> {
-        self.check_whole(TRACE, found, |_| true)
+        self.check_whole(TRACE, found, self.summary())
     }
 
     /// The same for its evaluations; the last one of a run whose weights are not finite may be missing.
     pub(crate) fn check_evaluations(&self, found: u64) -> Result<(), TraceError> {
-        self.check_whole(EVAL, found, |summary| summary.final_test_loss.is_some())
+        self.check_whole(EVAL, found, self.summary().filter(|summary| summary.final_test_loss.is_some()))
     }
 
-    fn check_whole(
-        &self,
-        name: &str,
-        found: u64,
-        expected: impl Fn(&Summary) -> bool,
-    ) -> Result<(), TraceError> {
-        match self.summary().filter(|summary| expected(summary) && found < summary.steps) {
-            Some(Summary { steps, .. }) => {
-                Err(TraceError::Short { path: self.folder.join(name), found, steps: *steps })
-            }
+    fn check_whole(&self, name: &str, found: u64, ended: Option<&Summary>) -> Result<(), TraceError> {
+        match ended.map(|summary| summary.steps).filter(|steps| found < *steps) {
+            Some(steps) => Err(TraceError::Short { path: self.folder.join(name), found, steps }),
             None => Ok(()),
         }
     }

@@ -120,20 +120,20 @@ fn make_sweep(args: &Reproduce, out: &Path, name: &str) -> Result<Open, End> {
         set: &shared.set,
         ..Typed::default()
     };
-    let (files, sweep) = (out.join(FILES), networks::sweep_file(name));
+    let (files, file) = (out.join(FILES), networks::sweep_file(name));
     let text =
         |wanted: &str| networks::files(name).find(|(file, _)| *file == wanted).map_or("", |(_, text)| text);
     let origin = |file: &str| files.join(file).display().to_string();
     let experiment = |file: &str| Ok((text(file).to_string(), origin(file), name.to_string()));
     let overrides = typed.overrides(Some(scale.into()))?;
-    let plan = Plan::resolve(text(&sweep), &origin(&sweep), experiment, &overrides).map_err(End::plan)?;
-    super::sweep::check_data(&plan)?;
+    let plan = Plan::resolve(text(&file), &origin(&file), experiment, &overrides).map_err(End::plan)?;
+    sweep::check_data(&plan)?;
     make_folder(&files)?;
     for (file, text) in networks::files(name) {
         output::write_file(&files.join(file), text.as_bytes())?;
     }
-    let sweep = files.join(sweep);
-    let work = Work { sweep: &sweep, plan: &plan, out: &out.join(name), scale: Some(scale), shared: &shared };
+    let file = files.join(file);
+    let work = Work { sweep: &file, plan: &plan, out: &out.join(name), scale: Some(scale), shared: &shared };
     work.check()?;
     record(args, out, name)?;
     work.off(name)

@@ -91,14 +91,14 @@ impl Open {
 
     /// Trials that have not ended make an exit code; those that diverged are results like others.
     pub fn end(self) -> Result<(), End> {
-        let (trials, what) = match (self.failed, self.elsewhere) {
-            (failed, elsewhere) if failed.is_empty() && elsewhere.is_empty() => return Ok(()),
-            (failed, elsewhere) if failed.is_empty() => (
-                elsewhere,
-                "are being made by another process; when it is through, type the same command again",
-            ),
-            (failed, _) => (failed, "failed and are tried again when the sweep is"),
+        let elsewhere = "are being made by another process; when it is through, type the same command again";
+        let (trials, what) = match self.failed.is_empty() {
+            true => (self.elsewhere, elsewhere),
+            false => (self.failed, "failed and are tried again when the sweep is"),
         };
+        if trials.is_empty() {
+            return Ok(());
+        }
         let shown = trials.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join("; ");
         let more = if trials.len() > SHOWN { "; …" } else { "" };
         Err(End::System(anyhow!("{} trials {what}: {shown}{more}", trials.len())))

@@ -1,14 +1,13 @@
 //! `untuned train`.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use toml::Value;
 use untuned::spec;
-use untuned_lab::train::checkpoint::Evaluation;
+use untuned_lab::train::checkpoint::{self, Evaluation};
 use untuned_lab::train::run::{Beginning, Stepped};
 use untuned_lab::train::{
     Ended, Options, Outcome, Overrides, Sinks, Summary, TrainError, Watch, folder, train,
@@ -87,10 +86,8 @@ impl Typed<'_> {
 
 /// An error in the middle of a run leaves its last checkpoint.
 fn failed(error: TrainError, folder: &Path) -> End {
-    let entries = fs::read_dir(folder.join(folder::CHECKPOINT));
-    // One that is being written has a name with a dot before it.
-    let whole = |entry: fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
-    if !error.is_request() && entries.is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(whole))) {
+    let kept = checkpoint::list(&folder.join(folder::CHECKPOINT));
+    if !error.is_request() && kept.is_ok_and(|kept| !kept.is_empty()) {
         output::say(&format!("the last checkpoint in {} is intact; add --resume to go on", folder.display()));
     }
     End::train(error)
