@@ -239,25 +239,27 @@ impl Inner {
         if seen.batches > 0 {
             parameters.scale(((seen.batches + 1) as f64).recip(), &mut vector);
         }
+        // As in a `Stepper`: the loss, ‖x_0‖², ‖g‖², and what the method measures.
         let mut sums = Sums::new(3 + method.measures());
         sums.add(0, loss);
-        parameters.square_norm(&vector, &mut sums, 1);
         let mut x = Vector::default();
         if self.step == 0 || !kept.is_empty() {
             let tensors = taken.x.drain(..).enumerate().map(|(at, x)| parameters.part(at, there(at, x)));
             x.0.extend(tensors);
         }
         if self.step == 0 {
-            parameters.square_norm(&x, &mut sums, 2);
+            parameters.square_norm(&x, &mut sums, 1);
         }
         let around = Around::default();
         let at = At { space: &*parameters, around: &around, x: &mut x, gradient: &vector, kept };
-        method.measure(&at, &mut sums, 3);
+        if !method.measure(&at, &mut sums, 2) {
+            parameters.square_norm(&vector, &mut sums, 2);
+        }
         let sums = sums.read(&Reads::default())?;
         if self.step == 0 {
-            self.x0_norm = norm_of_start(sums[2])?;
+            self.x0_norm = norm_of_start(sums[1])?;
         }
-        let (loss, grad_norm) = (sums[0], sums[1].sqrt());
+        let (loss, grad_norm) = (sums[0], sums[2].sqrt());
         Observation::new(self.step, loss, grad_norm).check()?;
         seen.loss += loss;
         (seen.grad_norm, seen.sums) = (grad_norm, sums[3..].to_vec());

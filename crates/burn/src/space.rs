@@ -379,7 +379,7 @@ impl Space for Parameters {
         first: usize,
     ) {
         sums.clear(first, K);
-        let mut plan = None;
+        let mut plans = None;
         for (at, slot) in self.slots.iter().enumerate() {
             let given = read.map(|vector| &vector.0[at]);
             let here = self.here(at, decay);
@@ -392,14 +392,22 @@ impl Space for Parameters {
                 sums.known[first..].iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
                 continue;
             }
-            let plan = plan.get_or_insert_with(|| Plan::new(Program::of_measure::<F, S, R, K>()));
-            let dtype = if F::NARROW { slot.wide() } else { widest(slot) };
-            let vector = |i: usize| Ok(cast(on_device(given[i]).clone(), dtype));
-            let Ok(terms) = plan.run::<Lists>(dtype != DType::F64, &scalars, here, vector);
-            for (i, value) in terms.into_iter().enumerate() {
-                match value {
-                    Value::Tensor(terms) => sums.pending.push((first + i, cast(terms, widest(slot)).sum())),
-                    Value::Number(term) => sums.known[first + i] += term * slot.len() as f64,
+            let plans = plans.get_or_insert_with(|| {
+                let plan = |narrow: bool| {
+                    Plan::new(Program::of_measure::<F, S, R, K>().only(|term| F::NARROW[term] == narrow))
+                };
+                [true, false].map(|narrow| (narrow, plan(narrow)))
+            });
+            for (narrow, plan) in plans {
+                let dtype = if *narrow { slot.wide() } else { widest(slot) };
+                let vector = |i: usize| Ok(cast(on_device(given[i]).clone(), dtype));
+                let Ok(terms) = plan.run::<Lists>(dtype != DType::F64, &scalars, here, vector);
+                let places = (0..K).filter(|&term| F::NARROW[term] == *narrow).map(|term| first + term);
+                for (place, value) in places.zip(terms) {
+                    match value {
+                        Value::Tensor(terms) => sums.pending.push((place, cast(terms, widest(slot)).sum())),
+                        Value::Number(term) => sums.known[place] += term * slot.len() as f64,
+                    }
                 }
             }
         }
@@ -410,21 +418,21 @@ impl Space for Parameters {
 mod tests {
     use super::*;
 
-    /// `(x − y)²`, in numbers that may be narrow or not.
-    struct Square<const NARROW: bool>;
+    /// `(x − y)²`, `(x + y)²` and `(x − y)²`, the second of which may be narrow.
+    struct Squares;
 
-    impl<const NARROW: bool> Measure<0, 2, 1> for Square<NARROW> {
-        const NARROW: bool = NARROW;
+    impl Measure<0, 2, 3> for Squares {
+        const NARROW: [bool; 3] = [false, true, false];
 
         #[inline(always)]
-        fn each<N: Number>(_: [N; 0], _: Here<N>, [x, y]: [N; 2]) -> [N; 1] {
-            [(x - y) * (x - y)]
+        fn each<N: Number>(_: [N; 0], _: Here<N>, [x, y]: [N; 2]) -> [N; 3] {
+            [(x - y) * (x - y), (x + y) * (x + y), (x - y) * (x - y)]
         }
     }
 
     /// The square of 1e-25 is 0 in f32.
     #[test]
-    fn terms_are_f64_but_where_the_formula_is_narrow() {
+    fn terms_are_f64_but_where_they_may_be_narrow() {
         let device = Device::flex();
         for dtype in [DType::F32, DType::BF16] {
             for loops in [true, false] {
@@ -434,12 +442,11 @@ mod tests {
                 let full =
                     |value: f64| Vector(vec![parameters.part(0, Tensor::full([9], value, (&device, dtype)))]);
                 let (x, y) = (full(3e-25), full(2e-25));
-                let mut sums = Sums::new(2);
-                parameters.measure(Square::<false>, [], 0.0, [&x, &y], &mut sums, 0);
-                parameters.measure(Square::<true>, [], 0.0, [&x, &y], &mut sums, 1);
+                let mut sums = Sums::new(3);
+                parameters.measure(Squares, [], 0.0, [&x, &y], &mut sums, 0);
                 let sums = sums.read(&Reads::default()).unwrap();
                 assert!((sums[0].sqrt() / 3e-25 - 1.0).abs() < 0.02, "{dtype:?}, loops {loops}: {sums:?}");
-                assert_eq!(sums[1], 0.0, "{dtype:?}, loops {loops}");
+                assert_eq!((sums[1], sums[2]), (0.0, sums[0]), "{dtype:?}, loops {loops}");
             }
         }
     }

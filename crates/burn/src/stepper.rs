@@ -249,18 +249,19 @@ impl Stepper {
         if count > 1 {
             parameters.scale((count as f64).recip(), gradient);
         }
-        // The loss, ‖g‖², ‖x_0‖², and what the method measures.
+        // The loss, ‖x_0‖², ‖g‖², and what the method measures.
         let mut sums = Sums::new(3 + method.measures());
         losses.into_iter().for_each(|loss| sums.add(0, loss));
-        parameters.square_norm(gradient, &mut sums, 1);
         if *step == 0 {
-            parameters.square_norm(x, &mut sums, 2);
+            parameters.square_norm(x, &mut sums, 1);
         }
-        method.measure(&At { space: &**parameters, around, x, gradient, kept }, &mut sums, 3);
+        if !method.measure(&At { space: &**parameters, around, x, gradient, kept }, &mut sums, 2) {
+            parameters.square_norm(gradient, &mut sums, 2);
+        }
         let sums = sums.read(&self.reads)?;
-        let (loss, grad_norm) = (sums[0] / count as f64, sums[1].sqrt());
+        let (loss, grad_norm) = (sums[0] / count as f64, sums[2].sqrt());
         if *step == 0 {
-            *x0_norm = norm_of_start(sums[2])?;
+            *x0_norm = norm_of_start(sums[1])?;
         }
         let (x0_norm, dimension) = (*x0_norm, parameters.dimension());
         let seen = Observation { x0_norm, dimension, ..Observation::new(*step, loss, grad_norm) };

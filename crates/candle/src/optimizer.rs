@@ -107,7 +107,9 @@ impl Untuned {
         let x: Vec<_> = variables.iter().map(|variable| variable.var.as_tensor().clone()).collect();
         let kept = Keep::all(&space, &method.keeps(), &x)?;
         space.check()?;
-        let (x0_norm, ..) = read(&space, &x, Sums::new(1), None)?;
+        let mut squares = Sums::new(1);
+        space.measure(Square, [1.0], 0.0, [&x], &mut squares, 0);
+        let (x0_norm, ..) = read(&space, &x, squares, None)?;
         if !x0_norm.is_finite() {
             return Err(Error::Start { norm: x0_norm, names: variables::not_finite(&variables, &x) });
         }
@@ -168,7 +170,9 @@ impl Untuned {
             Around { rate: self.rate, clip: self.config.clip, weight_decay: self.config.weight_decay };
         let Untuned { space, method, x, kept, .. } = self;
         let mut sums = Sums::new(1 + method.measures());
-        method.measure(&At { space, around: &around, x, gradient: &gradient, kept }, &mut sums, 1);
+        if !method.measure(&At { space, around: &around, x, gradient: &gradient, kept }, &mut sums, 0) {
+            space.measure(Square, [1.0], 0.0, [&gradient], &mut sums, 0);
+        }
         let (grad_norm, sums, loss) = read(space, &gradient, sums, loss)?;
         let seen = Observation {
             x0_norm: self.x0_norm,
@@ -325,15 +329,14 @@ fn check_loss(loss: &Tensor) -> Result<(), Error> {
     Err(Error::Loss { shape: loss.dims().to_vec(), dtype: loss.dtype() })
 }
 
-/// The norm of a vector, the sums from the second on, and the loss: all in one read. A sum of squares that is too small to be exact,
-/// or has overflowed, is made again in other units.
+/// The norm of a vector whose sum of squares is the first of the sums, the others, and the loss: all in one read. A sum of squares
+/// that is too small to be exact, or has overflowed, is made again in other units.
 fn read(
     space: &Tensors,
     vector: &Vec<Tensor>,
-    mut sums: Sums,
+    sums: Sums,
     loss: Option<&Tensor>,
 ) -> Result<(f64, Vec<f64>, Option<f64>), Error> {
-    space.measure(Square, [1.0], 0.0, [vector], &mut sums, 0);
     space.check()?;
     let (mut numbers, loss) = sums.read(loss)?;
     let squares = numbers.remove(0);

@@ -546,8 +546,8 @@ pub struct BenchUpdate {
     /// The rule or optimizer, like adamw or prodigy
     #[arg(long, value_name = "RULE", default_value = "inexact-polyak")]
     pub rule: String,
-    /// Updates that are timed, rounded up to eights, after a hundred others
-    #[arg(long, value_name = "N", default_value = "20")]
+    /// Updates that are timed, rounded up to a multiple of 64
+    #[arg(long, value_name = "N", default_value = "64")]
     pub steps: NonZero<u32>,
     #[command(flatten)]
     pub place: BenchPlace,

@@ -1,6 +1,7 @@
 //! How long a training step, an update and a rule take on this machine.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -161,11 +162,11 @@ pub struct UpdateTime {
     pub precision: &'static str,
     /// Parameters.
     pub params: usize,
-    /// The time of all passes: the median of means of eight steps.
+    /// The time of all passes: the mean over the steps, each taken as the median of those that read and write as much.
     pub ms: f64,
     /// What the passes read and write, the mean over the steps: for Inexact Polyak 16, the norm reading the gradient, the update reading both and writing one.
     pub bytes_per_param: f64,
-    /// That by the median.
+    /// That by the time.
     pub bytes_per_s: f64,
     /// The same of a plain copy between the steps, 8 bytes per parameter: what this memory can do.
     pub copy_bytes_per_s: f64,
@@ -174,12 +175,13 @@ pub struct UpdateTime {
 /// Parameters of [`update`]: 256 MiB of them, more than any cache holds.
 const UPDATED: usize = 1 << 26;
 
-/// A method need not do the same in every step: a time is the mean of so many, the interval at which `polyak-adam` measures.
-const BLOCK: u64 = 8;
-/// Updates before the clock counts: in so many `polyak-adam` measures in each.
-const UPDATES_BEFORE: u64 = 100;
+/// Steps of a method before those that are timed: early in a run it may do more. They are made on a single number.
+const STEPS_BEFORE: u64 = 1000;
+/// Updates are timed in so many at least, because a method need not do the same in each: after its first thousand `polyak-adam` measures in
+/// one of eight, and the distance in one of sixty-four.
+const BLOCK: u64 = 64;
 
-/// Times at least `steps` updates of a method, each until it is done, after a hundred others.
+/// Times at least `steps` updates of a method in the middle of a run, each until it is done.
 ///
 /// # Errors
 /// When the method cannot be built or refuses a step, or the device cannot be opened, has too little memory, or fails.
@@ -189,16 +191,18 @@ pub fn update(
     place: Place,
     threads: Option<usize>,
 ) -> Result<UpdateTime, TrainError> {
-    let blocks = u64::from(steps).div_ceil(BLOCK).max(1);
-    let setting = Setting { steps: UPDATES_BEFORE + blocks * BLOCK, f_star: Some(0.0) };
-    let method = rule.build(&setting)?;
-    place.run(threads, UpdateBench { rule: rule.to_string(), method, blocks })
+    let steps = u64::from(WARM_UP) + u64::from(steps).max(1).next_multiple_of(BLOCK);
+    let mut method = rule.build(&Setting { steps: STEPS_BEFORE + steps, f_star: Some(0.0) })?;
+    pretend(&mut method, 0..STEPS_BEFORE);
+    place.run(threads, UpdateBench { rule: rule.to_string(), method, steps })
 }
 
 struct UpdateBench {
     rule: String,
+    /// After the steps before those that are timed.
     method: Method,
-    blocks: u64,
+    /// Those that are timed, and [`WARM_UP`] before them.
+    steps: u64,
 }
 
 impl Work for UpdateBench {
@@ -210,14 +214,18 @@ impl Work for UpdateBench {
         D::Buffer: Send,
         D::Ids: Send,
     {
-        let UpdateBench { rule, mut method, blocks } = self;
-        // The norm reads the gradient.
-        let bytes = 4.0 * (1.0 + traffic(&method, blocks));
+        let UpdateBench { rule, mut method, steps } = self;
+        let steps = STEPS_BEFORE..STEPS_BEFORE + steps;
+        let vectors = pretend(&mut method.clone(), steps.clone()).split_off(WARM_UP as usize);
+        let bytes = 4.0 * vectors.iter().sum::<usize>() as f64 / vectors.len() as f64;
         let mut layout = Layout::default();
         layout.matrix("all", 1 << 13, UPDATED >> 13, Initial::Uniform(1.0));
-        let values = layout.initial(1);
+        let mut values = layout.initial(1);
         let space = ArenaSpace::new(device, &layout);
-        let (mut x, gradient) = (device.parameters(&values)?, device.parameters(&values)?);
+        let (mut x, to) = (device.parameters(&values)?, device.parameters(&values)?);
+        values.iter_mut().for_each(|value| *value = -*value);
+        // To and fro, so that no estimate of a distance grows without end.
+        let gradients = [to, device.parameters(&values)?];
         let mut copied = device.parameters(&values)?;
         drop(values);
         let mut kept = Keep::all(&space, &method.keeps(), &x)?;
@@ -225,27 +233,26 @@ impl Work for UpdateBench {
         let mut values = vec![0.0; 1 + method.measures()];
         let mut scalars = device.scalars(values.len())?;
         let (mut times, mut copies) = (Vec::new(), Vec::new());
-        for step in 0..UPDATES_BEFORE + blocks * BLOCK {
+        for step in steps {
+            let gradient = &gradients[(step % 2) as usize];
             let start = Instant::now();
-            device.copy_parameters(&gradient, &mut copied);
+            device.copy_parameters(gradient, &mut copied);
             device.read(&scalars, &mut values)?;
             let copy = start.elapsed().as_secs_f64() * 1e3;
             let start = Instant::now();
-            device.square_norm(&gradient, &mut scalars, 0);
-            let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
-            method.measure(&at, &mut scalars, 1);
+            let at = At { space: &space, around: &around, x: &mut x, gradient, kept: &mut kept };
+            if !method.measure(&at, &mut scalars, 0) {
+                device.square_norm(gradient, &mut scalars, 0);
+            }
             device.read(&scalars, &mut values)?;
             let seen = Observation::new(step, 1.0, values[0].sqrt());
             let stepped = method.step(&seen, &values[1..], at);
             stepped.map_err(|refusal| TrainError::Request(refusal.to_string()))?;
             device.read(&scalars, &mut values)?;
-            if step >= UPDATES_BEFORE {
-                times.push(start.elapsed().as_secs_f64() * 1e3);
-                copies.push(copy);
-            }
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+            copies.push(copy);
         }
-        let means = times.chunks(BLOCK as usize).map(|block| block.iter().sum::<f64>() / block.len() as f64);
-        let ms = median(means.collect());
+        let ms = mean_of_kinds(&vectors, &times[WARM_UP as usize..]);
         let rate = |bytes: f64, ms: f64| UPDATED as f64 * bytes / ms * 1e3;
         Ok(UpdateTime {
             rule,
@@ -261,23 +268,33 @@ impl Work for UpdateBench {
     }
 }
 
-/// How many vectors a method's step reads and writes, the mean over the steps that are timed.
-fn traffic(method: &Method, blocks: u64) -> f64 {
-    let (mut method, space) = (method.clone(), Counter::default());
-    let (mut x, gradient) = (vec![1.0], vec![0.5]);
+/// The mean of times, each taken as the median of those of its kind: a slow moment counts for nothing.
+fn mean_of_kinds(kinds: &[usize], times: &[f64]) -> f64 {
+    let of = |kind: usize| {
+        times.iter().zip(kinds).filter(move |(_, other)| **other == kind).map(|(time, _)| *time)
+    };
+    kinds.iter().map(|&kind| median(of(kind).collect())).sum::<f64>() / kinds.len() as f64
+}
+
+/// Makes steps of a method on a single number, and counts how many vectors each reads and writes, the norm included.
+fn pretend(method: &mut Method, steps: Range<u64>) -> Vec<usize> {
+    let (space, around) = (Counter::default(), Around::default());
+    let mut x = vec![1.0];
     let Ok(mut kept) = Keep::all(&space, &method.keeps(), &x);
-    let mut sums = vec![0.0; method.measures()];
-    for step in 0..UPDATES_BEFORE + blocks * BLOCK {
-        if step == UPDATES_BEFORE {
-            space.vectors.set(0);
-        }
-        let around = Around::default();
+    space.vectors.set(0);
+    let mut sums = vec![0.0; 1 + method.measures()];
+    let count = |step: u64| {
+        let gradient = vec![if step.is_multiple_of(2) { 0.5 } else { -0.5 }];
         let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
-        method.measure(&at, &mut sums, 0);
+        if !method.measure(&at, &mut sums, 0) {
+            space.count(1);
+        }
+        let made = method.step(&Observation::new(step, 1.0, 0.5), &sums[1..], at);
+        let vectors = space.vectors.take();
         // A refusal has no traffic, and the timed steps will say so.
-        let _ = method.step(&Observation::new(step, 1.0, 0.5), &sums, at);
-    }
-    space.vectors.get() as f64 / (blocks * BLOCK) as f64
+        if made.is_ok() { vectors } else { 0 }
+    };
+    steps.map(count).collect()
 }
 
 /// One number, and a count of the vectors that passes over it read and write.
@@ -386,6 +403,7 @@ fn median(mut times: Vec<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use untuned::spec::Fallback;
 
     #[test]
     fn the_middle_one() {
@@ -397,13 +415,40 @@ mod tests {
     /// Counted by hand: x, g and what is kept, read and written.
     #[test]
     fn the_traffic_of_a_step() {
-        let count = |spec: &str| {
-            let setting = Setting { steps: 1000, f_star: None };
-            traffic(&spec.parse::<OptimizerSpec>().unwrap().build(&setting).unwrap(), 2)
+        let counts = |spec: &str| {
+            let setting = Setting { steps: STEPS_BEFORE + BLOCK, f_star: None };
+            let mut method = spec.parse::<OptimizerSpec>().unwrap().build(&setting).unwrap();
+            pretend(&mut method, 0..STEPS_BEFORE);
+            pretend(&mut method, STEPS_BEFORE..STEPS_BEFORE + BLOCK)
         };
-        assert_eq!((count("inexact-polyak"), count("adamw")), (3.0, 7.0));
-        assert_eq!((count("dog"), count("polyak-adam")), (2.0 + 3.0, 4.0 / 8.0 + 7.0));
-        assert_eq!(count("polyak-adam:cap=yes"), 4.0 + 7.0);
+        let sum = |spec: &str| counts(spec).into_iter().sum::<usize>();
+        let block = BLOCK as usize;
+        assert_eq!((sum("inexact-polyak"), sum("adamw")), ((1 + 3) * block, (1 + 7) * block));
+        assert_eq!((sum("dog"), sum("prodigy")), ((1 + 2 + 3) * block, (4 + 9) * block));
+        // The norm comes with the sum of one step of eight, and once with the distance.
+        assert_eq!(sum("polyak-adam"), (1 + 7) * block + block / 8 + 2);
+        assert_eq!(sum("polyak-adam:cap=yes"), (2 + 7) * block + 2);
+    }
+
+    /// What is timed is what a method does, and not that it refuses.
+    #[test]
+    fn no_method_refuses_the_steps_before() {
+        for entry in untuned::optimizers::catalog() {
+            let required =
+                entry.parameters.iter().filter(|parameter| parameter.default == Fallback::Required);
+            let given: Vec<String> = required.map(|parameter| format!("{}=0.5", parameter.name)).collect();
+            let spec =
+                format!("{}{}{}", entry.name, if given.is_empty() { "" } else { ":" }, given.join(","));
+            let setting = Setting { steps: STEPS_BEFORE + 1, f_star: Some(0.0) };
+            let mut method = spec.parse::<OptimizerSpec>().unwrap().build(&setting).unwrap();
+            let vectors = pretend(&mut method, 0..STEPS_BEFORE + 1);
+            assert!(vectors.iter().all(|&vectors| vectors >= 4), "{spec}: {vectors:?}");
+        }
+    }
+
+    #[test]
+    fn a_slow_moment_counts_for_nothing() {
+        assert_eq!(mean_of_kinds(&[8, 8, 8, 9], &[1.0, 70.0, 1.0, 5.0]), (3.0 + 5.0) / 4.0);
     }
 
     #[test]

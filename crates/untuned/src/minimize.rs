@@ -279,7 +279,7 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
         let (space, around) = (Plain::new(wanted), Around::default());
         let (mut x, mut gradient) = (x0.to_vec(), vec![0.0; wanted]);
         let Ok(mut kept) = Keep::all(&space, &optimizer.keeps(), &x);
-        let mut sums = vec![0.0; optimizer.measures()];
+        let mut sums = vec![0.0; 1 + optimizer.measures()];
         let x0_norm = vector::norm(x0);
         let mut best = Kept { step: 0, loss: f64::INFINITY, x: x0.to_vec() };
         let mut average = self.average.map(|kind| (kind, x0.to_vec()));
@@ -305,8 +305,9 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
                 let seen = Observation { x0_norm, dimension, ..Observation::new(step, loss, grad_norm) };
                 let at =
                     At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
+                // The norm above is right for the smallest numbers and the largest, too.
                 optimizer.measure(&at, &mut sums, 0);
-                optimizer.step(&seen, &sums, at).map_err(Outcome::Refused)
+                optimizer.step(&seen, &sums[1..], at).map_err(Outcome::Refused)
             };
             let next = answer.ok();
             let iterate = Iterate { step, x: &from, gradient: &gradient, loss, grad_norm, next };

@@ -44,10 +44,12 @@ impl<O: Optimizer> Run<O> {
         let Run { optimizer, space, x, kept } = self;
         let gradient = &gradient(x, t);
         let around = Around::default();
-        let mut sums = vec![0.0; optimizer.measures()];
+        let mut sums = vec![0.0; 1 + optimizer.measures()];
         optimizer.measure(&At { space, around: &around, x, gradient, kept }, &mut sums, 0);
         let seen = Observation::new(t, loss, vector::norm(gradient));
-        optimizer.step(&seen, &sums, At { space, around: &around, x, gradient, kept }).map(|step| step.size)
+        optimizer
+            .step(&seen, &sums[1..], At { space, around: &around, x, gradient, kept })
+            .map(|step| step.size)
     }
 
     fn evaluated(&self) -> Vec<f64> {

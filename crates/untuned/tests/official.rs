@@ -105,7 +105,7 @@ fn walk(golden: &Golden, case: &Case) -> (f64, String) {
     let mut x = golden.start.clone();
     let mut judged = x.clone();
     let mut kept = Keep::all(&space, &method.keeps(), &x).unwrap();
-    let mut sums = vec![0.0; method.measures()];
+    let mut sums = vec![0.0; 1 + method.measures()];
     let mut worst = (0.0, String::new());
     let mut compare = |got: &[f64], want: &[f64], what: &str, t: u64| {
         assert_eq!(got.len(), want.len());
@@ -127,7 +127,7 @@ fn walk(golden: &Golden, case: &Case) -> (f64, String) {
         let seen = Observation { x0_norm, dimension, ..Observation::new(t, loss, norm) };
         let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
         method.measure(&at, &mut sums, 0);
-        let step = method.step(&seen, &sums, at).unwrap();
+        let step = method.step(&seen, &sums[1..], at).unwrap();
         if (t + 1) % EVERY == 0 {
             let row = (t / EVERY) as usize;
             compare(&x, &case.points[row], "the point", t);

@@ -20,7 +20,7 @@ fn reference(spec: &str) -> Vec<(Vec<f64>, f64)> {
     let around = Around { weight_decay: DECAY, ..Around::default() };
     let mut x = START.to_vec();
     let mut kept = Keep::all(&space, &method.keeps(), &x).unwrap();
-    let mut sums = vec![0.0; method.measures()];
+    let mut sums = vec![0.0; 1 + method.measures()];
     let mut points = Vec::new();
     for t in 0..STEPS {
         let (loss, gradient) = problem(&x, t);
@@ -28,7 +28,7 @@ fn reference(spec: &str) -> Vec<(Vec<f64>, f64)> {
         let seen = Observation { x0_norm, dimension: 6, ..Observation::new(t, loss, norm) };
         let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
         method.measure(&at, &mut sums, 0);
-        let step = method.step(&seen, &sums, at).unwrap_or_else(|refusal| panic!("{spec}: {refusal}"));
+        let step = method.step(&seen, &sums[1..], at).unwrap_or_else(|refusal| panic!("{spec}: {refusal}"));
         points.push((x.clone(), step.size));
     }
     points

@@ -68,13 +68,13 @@ fn matrices_move_by_their_size() {
         let mut method = spec.build(&Setting::new(STEPS)).unwrap();
         let mut x = START.to_vec();
         let mut kept = Keep::all(&space, &method.keeps(), &x).unwrap();
-        let mut sums = vec![0.0; method.measures()];
+        let mut sums = vec![0.0; 1 + method.measures()];
         let (mut stepper, mut module) = (stepper(loops), Three::new(&START));
         for t in 0..STEPS {
             let (loss, gradient) = problem(&x, t);
             let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
             method.measure(&at, &mut sums, 0);
-            method.step(&Observation::new(t, loss, vector::norm(&gradient)), &sums, at).unwrap();
+            method.step(&Observation::new(t, loss, vector::norm(&gradient)), &sums[1..], at).unwrap();
             step(&mut stepper, &mut module, t);
             for (got, want) in module.numbers().iter().zip(&x) {
                 assert!((got - want).abs() < 1e-11, "loops {loops} at {t}: {got} and not {want}");

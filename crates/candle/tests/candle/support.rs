@@ -80,9 +80,9 @@ impl Reference {
             dimension: start.len() as u64,
             ..Observation::new(t, loss, vector::norm(gradient))
         };
-        let mut sums = vec![0.0; method.measures()];
+        let mut sums = vec![0.0; 1 + method.measures()];
         method.measure(&At { space, around, x, gradient, kept }, &mut sums, 0);
-        method.step(&seen, &sums, At { space, around, x, gradient, kept })
+        method.step(&seen, &sums[1..], At { space, around, x, gradient, kept })
     }
 
     pub fn evaluated(&self) -> Vec<f64> {

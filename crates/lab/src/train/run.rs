@@ -476,6 +476,9 @@ impl<'a, D: Device> Trainer<'a, D> {
     fn gradient(&mut self) -> Result<(Loss, usize), TrainError> {
         let (device, step, last) = (self.device, self.state.step, self.config.accumulate - 1);
         let (mut parts, mut tokens) = ([0.0; SCALARS], 0);
+        // What a method measures of its own is not among what is collected: its scalars change from step to step, and a graph would
+        // belong to one of them.
+        let alone = self.state.rule.measures() > 0;
         for (part, n) in self.batches(step).enumerate() {
             if !self.ahead.take(n, &mut self.data.training, &mut self.filled)? {
                 return Err(TrainError::Request(format!("there is no batch {n} for step {step}")));
@@ -491,13 +494,12 @@ impl<'a, D: Device> Trainer<'a, D> {
                 let (x, gradient) = self.stepper.here();
                 self.network.gradient(device, feed, Some(noise), x, gradient, &mut self.scalars);
                 self.stepper.take_gradient(part);
-                if part == last {
-                    device.square_norm(self.stepper.gradient(), &mut self.scalars, NORM);
+                if part == last && !alone {
+                    self.stepper.measure(&self.state.rule, step, &mut self.scalars, NORM);
                 }
             });
-            // Not among what is collected: its scalars change from step to step, and a graph would belong to one step.
-            if part == last {
-                self.stepper.measure(&self.state.rule, step, &mut self.scalars, MEASURED);
+            if part == last && alone {
+                self.stepper.measure(&self.state.rule, step, &mut self.scalars, NORM);
             }
             if n + 1 < self.batches(self.data.steps).start {
                 self.ahead.fill(n + 1, &mut self.data.training);

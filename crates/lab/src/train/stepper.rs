@@ -149,11 +149,13 @@ impl<'a, D: Device> Stepper<'a, D> {
         Around { rate: schedule::rate(&self.optimizer, step, self.steps), clip, weight_decay }
     }
 
-    /// Measures what the method's step wants to know beside loss and norm.
+    /// Measures the gradient's squared norm, and behind it what else the method's step wants to know.
     pub(super) fn measure(&mut self, method: &Method, step: u64, sums: &mut D::Scalars, first: usize) {
         let around = self.around(step);
-        let Self { space, x, gradient, kept, .. } = self;
-        method.measure(&At { space, around: &around, x, gradient, kept }, sums, first);
+        let Self { device, space, x, gradient, kept, .. } = self;
+        if !method.measure(&At { space, around: &around, x, gradient, kept }, sums, first) {
+            device.square_norm(gradient, sums, first);
+        }
     }
 
     /// One step from the point that was observed; its size is the effective one, after warm-up and schedule. `Err` is a refusal,

@@ -55,7 +55,7 @@ pub fn change<R: Real, F: Change<S, M, N>, const S: usize, const M: usize, const
     cpu.pool.install(|| in_parts(0, change, &one));
 }
 
-/// Sums over vectors in one pass, added in f64. Terms are computed in f64, or in the vectors' own numbers where the formula is
+/// Sums over vectors in one pass, added in f64. Terms are computed in f64, or in the vectors' own numbers where they are
 /// [narrow](Measure::NARROW): parts of a fixed size, each summed in a fixed order, then added in order.
 pub fn measure<R: Real, F: Measure<S, N, K>, const S: usize, const N: usize, const K: usize>(
     cpu: &Cpu<R>,

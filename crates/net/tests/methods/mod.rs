@@ -8,7 +8,8 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use untuned::average::Average;
 use untuned::optimizers::{
-    Around, At, Change, Here, Keep, Measure, Method, Number, Optimizer, OptimizerSpec, Plain, Space, catalog,
+    Around, At, Change, Here, Keep, Measure, Method, Number, OPTIMIZERS, Optimizer, OptimizerSpec, Plain,
+    Space, catalog,
 };
 use untuned::spec::{Entry, Fallback, Kind};
 use untuned::{Observation, Setting};
@@ -26,6 +27,8 @@ impl<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize> Change<
 }
 
 impl<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize> Measure<S, R, K> for Again<F> {
+    const NARROW: [bool; K] = F::NARROW;
+
     #[inline(always)]
     fn each<N: Number>(scalars: [N; S], here: Here<N>, read: [N; R]) -> [N; K] {
         F::each(scalars, here, read)
@@ -159,12 +162,15 @@ fn specs_of(entry: &Entry) -> Vec<String> {
 /// A method; of AdamW also the average, whose pass belongs to no method of the table.
 pub fn build(spec: &str) -> Option<Method> {
     let parsed: OptimizerSpec = spec.parse().ok()?;
-    let method = parsed.build(&Setting { f_star: Some(0.0), ..Setting::new(10) }).ok()?;
+    let method = parsed.build(&Setting { f_star: Some(0.0), ..Setting::new(LONG as u64) }).ok()?;
     Some(if spec == "adamw" { method.averaged(Average::Exponential(0.9)) } else { method })
 }
 
-/// The losses that a method sees: lower ones, and higher than before.
+/// The losses that a method sees, again and again: lower ones, and higher than before.
 const LOSSES: [f64; 6] = [3.0, 2.0, 2.5, 1.5, 4.0, 0.5];
+
+/// The steps of an optimizer without options: later in a run it may do with other passes.
+const LONG: usize = 40;
 
 /// Lets a method walk on the parameters of a layout while `watch` sees its passes.
 pub fn walk<W: Watch>(spec: &str, layout: &Layout, watch: W) -> W {
@@ -174,8 +180,9 @@ pub fn walk<W: Watch>(spec: &str, layout: &Layout, watch: W) -> W {
     let mut x: Vec<f64> = layout.initial(1).into_iter().map(f64::from).collect();
     let Ok(mut kept) = Keep::all(&space, &method.keeps(), &x);
     let around = Around { rate: 0.9, clip: None, weight_decay: 0.3 };
-    let mut sums = vec![0.0; method.measures()];
-    for (step, loss) in LOSSES.into_iter().enumerate() {
+    let mut sums = vec![0.0; 1 + method.measures()];
+    let steps = if OPTIMIZERS.iter().any(|entry| entry.name == spec) { LONG } else { LOSSES.len() };
+    for (step, loss) in LOSSES.into_iter().cycle().take(steps).enumerate() {
         let mut gradient = vec![0.0f32; layout.len()];
         for (site, tensor) in layout.tensors().iter().enumerate() {
             let site = Site { seed: 3, site: site as u32, step: step as u32 };
@@ -187,7 +194,7 @@ pub fn walk<W: Watch>(spec: &str, layout: &Layout, watch: W) -> W {
         method.measure(&at, &mut sums, 0);
         let seen = Observation::new(step as u64, loss, norm);
         // A rule may refuse what an option makes of its numbers, but not its first step.
-        if let Err(refusal) = method.step(&seen, &sums, at) {
+        if let Err(refusal) = method.step(&seen, &sums[1..], at) {
             assert!(step > 0, "{spec}: {refusal}");
             break;
         }

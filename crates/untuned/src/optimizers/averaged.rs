@@ -65,8 +65,8 @@ impl<O: Optimizer> Optimizer for Averaged<O> {
         self.optimizer.measures()
     }
 
-    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
-        self.optimizer.measure(at, sums, first);
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) -> bool {
+        self.optimizer.measure(at, sums, first)
     }
 
     fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {

@@ -30,13 +30,13 @@ use serde::{Deserialize, Serialize};
 /// let spec: OptimizerSpec = "d-adapt-adam:lr=6,beta1=0.5,beta2=0.25,eps=1e-9,d0=0.5".parse()?;
 /// let mut adam = spec.build(&Setting::new(3))?;
 /// let (space, around) = (Plain::new(2), Around::default());
-/// let (mut x, gradient, mut sums) = (vec![1.0, 1.0], vec![3.0, -4.0], vec![0.0; 2]);
+/// let (mut x, gradient, mut sums) = (vec![1.0, 1.0], vec![3.0, -4.0], vec![0.0; 3]);
 /// let mut kept = Keep::all(&space, &adam.keeps(), &x)?;
 /// let mut sizes = Vec::new();
 /// for t in 0..3 {
 ///     let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
 ///     adam.measure(&at, &mut sums, 0);
-///     sizes.push(adam.step(&Observation::new(t, 7.0, 5.0), &sums, at)?.size);
+///     sizes.push(adam.step(&Observation::new(t, 7.0, 5.0), &sums[1..], at)?.size);
 ///     if t == 0 {
 ///         // m = 0.5·3·g over √v = √0.75·|g|.
 ///         assert!((x[0] - (1.0 - 1.5 / 0.75f64.sqrt())).abs() < 1e-8);
@@ -145,18 +145,18 @@ impl DAdaptAdam {
     }
 }
 
-/// `⟨g, s/(√v + eps)⟩` with the old `s` and `v`, and `‖s‖₁` with the new `s`.
+/// `‖g‖²`, and with the decay in `g`, `⟨g, s/(√v + eps)⟩` with the old `s` and `v`, and `‖s‖₁` with the new `s`.
 struct Sums;
 
-impl Measure<3, 4, 2> for Sums {
+impl Measure<3, 4, 3> for Sums {
     #[inline(always)]
     fn each<N: Number>(
         [old_s, new_s, eps]: [N; 3],
         Here { decay, .. }: Here<N>,
         [x, g, v, s]: [N; 4],
-    ) -> [N; 2] {
-        let g = g + decay * x;
-        [g * s / (v.sqrt() + eps), (old_s * s + new_s * g).abs()]
+    ) -> [N; 3] {
+        let coupled = g + decay * x;
+        [g * g, coupled * s / (v.sqrt() + eps), (old_s * s + new_s * coupled).abs()]
     }
 }
 
@@ -170,7 +170,7 @@ impl Optimizer for DAdaptAdam {
         2
     }
 
-    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) -> bool {
         let root = self.beta2.sqrt();
         let scalars = [root, (1.0 - root) * self.rate(at.around), self.eps];
         at.space.measure(
@@ -181,6 +181,7 @@ impl Optimizer for DAdaptAdam {
             sums,
             first,
         );
+        true
     }
 
     fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {

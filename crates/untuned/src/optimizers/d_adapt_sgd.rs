@@ -29,13 +29,13 @@ use serde::{Deserialize, Serialize};
 ///
 /// let mut sgd = "d-adapt-sgd:d0=0.5".parse::<OptimizerSpec>()?.build(&Setting::new(4))?;
 /// let (space, around) = (Plain::new(2), Around::default());
-/// let (mut x, gradient, mut sums) = (vec![1.0, 1.0], vec![3.0, -4.0], vec![0.0; 2]);
+/// let (mut x, gradient, mut sums) = (vec![1.0, 1.0], vec![3.0, -4.0], vec![0.0; 3]);
 /// let mut kept = Keep::all(&space, &sgd.keeps(), &x)?;
 /// let mut sizes = Vec::new();
 /// for t in 0..4 {
 ///     let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
 ///     sgd.measure(&at, &mut sums, 0);
-///     sizes.push(sgd.step(&Observation::new(t, 7.0, 5.0), &sums, at)?.size);
+///     sizes.push(sgd.step(&Observation::new(t, 7.0, 5.0), &sums[1..], at)?.size);
 /// }
 /// // ‖s‖ = d0, 2·d0, 3·d0 and r = 0, d0², 3·d0²: 2·r/‖s‖ is 0, then d0, then 2·d0, which the fourth step has.
 /// assert!(sizes[..3] == [0.1; 3] && (sizes[3] - 0.2).abs() < 1e-15);
@@ -113,15 +113,15 @@ impl DAdaptSgd {
     }
 }
 
-/// `⟨g, s⟩` and `‖s‖²` with the new `s`.
+/// `‖g‖²`, and with the decay in `g`, `⟨g, s⟩` and `‖s‖²` with the new `s`.
 struct Sums;
 
-impl Measure<1, 3, 2> for Sums {
+impl Measure<1, 3, 3> for Sums {
     #[inline(always)]
-    fn each<N: Number>([rate]: [N; 1], Here { decay, .. }: Here<N>, [x, g, s]: [N; 3]) -> [N; 2] {
-        let g = g + decay * x;
-        let new = s + rate * g;
-        [g * s, new * new]
+    fn each<N: Number>([rate]: [N; 1], Here { decay, .. }: Here<N>, [x, g, s]: [N; 3]) -> [N; 3] {
+        let coupled = g + decay * x;
+        let new = s + rate * coupled;
+        [g * g, coupled * s, new * new]
     }
 }
 
@@ -151,7 +151,7 @@ impl Optimizer for DAdaptSgd {
         2
     }
 
-    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) -> bool {
         // At the first gradient its norm is not known yet, nor needed: s is 0, and with it r and the estimate from it.
         let rate = self.first_norm.map_or(1.0, |norm| self.rate(at.around, norm));
         at.space.measure(
@@ -162,6 +162,7 @@ impl Optimizer for DAdaptSgd {
             sums,
             first,
         );
+        true
     }
 
     fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {

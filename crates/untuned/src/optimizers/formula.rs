@@ -83,9 +83,9 @@ pub trait Change<const S: usize, const M: usize, const R: usize> {
 
 /// A pass that sums `K` terms over all coordinates of `R` vectors, given `S` scalars.
 pub trait Measure<const S: usize, const R: usize, const K: usize> {
-    /// Whether a space may compute the terms with its vectors' own numbers, and only sum them in f64: for roots and quotients, which
-    /// in f64 can take longer than reading the vectors.
-    const NARROW: bool = false;
+    /// Which terms a space may compute with its vectors' own numbers, and only sum in f64: those with roots and quotients, which in
+    /// f64 can take longer than reading the vectors.
+    const NARROW: [bool; K] = [false; K];
 
     /// The terms of a coordinate.
     fn each<N: Number>(scalars: [N; S], here: Here<N>, read: [N; R]) -> [N; K];
@@ -240,6 +240,13 @@ impl Program {
             }
         }
         used
+    }
+
+    /// The same with only these results, each chosen by its number.
+    pub fn only(mut self, chosen: impl Fn(usize) -> bool) -> Program {
+        let results = self.results.iter().enumerate().filter(|&(number, _)| chosen(number));
+        self.results = results.map(|(_, &place)| place).collect();
+        self
     }
 
     /// How many vectors a pass reads.

@@ -32,12 +32,12 @@ use serde::{Deserialize, Serialize};
 /// let spec: OptimizerSpec = "mechanic:base=sgd-momentum,momentum=0,s_init=0.5,s_decay=0,betas=1,eps=1e-12".parse()?;
 /// let mut mechanic = spec.build(&Setting::new(2))?;
 /// let (space, around) = (Plain::new(1), Around::default());
-/// let (mut x, gradient, mut sums) = (vec![8.0], vec![4.0], vec![0.0; 3]);
+/// let (mut x, gradient, mut sums) = (vec![8.0], vec![4.0], vec![0.0; 4]);
 /// let mut kept = Keep::all(&space, &mechanic.keeps(), &x)?;
 /// for t in 0..2 {
 ///     let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
 ///     mechanic.measure(&at, &mut sums, 0);
-///     let size = mechanic.step(&Observation::new(t, 7.0, 4.0), &sums, at)?.size;
+///     let size = mechanic.step(&Observation::new(t, 7.0, 4.0), &sums[1..], at)?.size;
 ///     // First h = 0 and s = 0.5·0.9e-6/1e-12. Then Δ = −4 and h = −16: m = 16, v = 256, r = 16·s, and s = (8 + 16·s)/16.
 ///     assert!((size / [450_000.0, 450_000.5][t as usize] - 1.0).abs() < 1e-9);
 /// }
@@ -258,23 +258,23 @@ fn sgd<N: Number>([momentum, rate]: [N; 2], decay: N, [x, b, g]: [N; 3]) -> [N; 
     [-(rate * b), b]
 }
 
-/// `Δ·g`, `Δ·p` and `p²`, where `p` is `x`, after the base's step unless `before = 1`.
+/// `g²`, `Δ·g`, `Δ·p` and `p²`, where `p` is `x`, after the base's step unless `before = 1`.
 #[inline(always)]
-fn terms<N: Number>(before: N, x: N, u: N, g: N, delta: N) -> [N; 3] {
+fn terms<N: Number>(before: N, x: N, u: N, g: N, delta: N) -> [N; 4] {
     let p = before.above(N::of(0.5), x, x + u);
-    [delta * g, delta * p, p * p]
+    [g * g, delta * g, delta * p, p * p]
 }
 
 /// The sums with the base AdamW.
 struct AdamSums;
 
-impl Measure<9, 5, 3> for AdamSums {
+impl Measure<9, 5, 4> for AdamSums {
     #[inline(always)]
     fn each<N: Number>(
         [before, inverse, a, b, c, d, e, f, h]: [N; 9],
         Here { decay, .. }: Here<N>,
         [x, m, v, g, start]: [N; 5],
-    ) -> [N; 3] {
+    ) -> [N; 4] {
         let [u, _, _] = adamw([a, b, c, d, e, f, h], decay, [x, m, v, g]);
         terms(before, x, u, g, (x - start) * inverse)
     }
@@ -283,13 +283,13 @@ impl Measure<9, 5, 3> for AdamSums {
 /// The sums with the base AdamW where `Δ` is kept.
 struct AdamStoredSums;
 
-impl Measure<8, 5, 3> for AdamStoredSums {
+impl Measure<8, 5, 4> for AdamStoredSums {
     #[inline(always)]
     fn each<N: Number>(
         [before, a, b, c, d, e, f, h]: [N; 8],
         Here { decay, .. }: Here<N>,
         [x, m, v, g, delta]: [N; 5],
-    ) -> [N; 3] {
+    ) -> [N; 4] {
         let [u, _, _] = adamw([a, b, c, d, e, f, h], decay, [x, m, v, g]);
         terms(before, x, u, g, delta)
     }
@@ -298,13 +298,13 @@ impl Measure<8, 5, 3> for AdamStoredSums {
 /// The sums with the base SGD.
 struct SgdSums;
 
-impl Measure<4, 4, 3> for SgdSums {
+impl Measure<4, 4, 4> for SgdSums {
     #[inline(always)]
     fn each<N: Number>(
         [before, inverse, momentum, rate]: [N; 4],
         Here { decay, .. }: Here<N>,
         [x, b, g, start]: [N; 4],
-    ) -> [N; 3] {
+    ) -> [N; 4] {
         let [u, _] = sgd([momentum, rate], decay, [x, b, g]);
         terms(before, x, u, g, (x - start) * inverse)
     }
@@ -313,13 +313,13 @@ impl Measure<4, 4, 3> for SgdSums {
 /// The sums with the base SGD where `Δ` is kept.
 struct SgdStoredSums;
 
-impl Measure<3, 4, 3> for SgdStoredSums {
+impl Measure<3, 4, 4> for SgdStoredSums {
     #[inline(always)]
     fn each<N: Number>(
         [before, momentum, rate]: [N; 3],
         Here { decay, .. }: Here<N>,
         [x, b, g, delta]: [N; 4],
-    ) -> [N; 3] {
+    ) -> [N; 4] {
         let [u, _] = sgd([momentum, rate], decay, [x, b, g]);
         terms(before, x, u, g, delta)
     }
@@ -413,7 +413,7 @@ impl Optimizer for Mechanic {
         3
     }
 
-    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) -> bool {
         let (rate, inverse, before) =
             (self.lr * at.around.rate, self.inverse(), f64::from(u8::from(self.optax)));
         let (x, g, kept) = (&*at.x, at.gradient, &*at.kept);
@@ -443,6 +443,7 @@ impl Optimizer for Mechanic {
                 }
             }
         }
+        true
     }
 
     fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {

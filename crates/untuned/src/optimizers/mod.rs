@@ -58,14 +58,17 @@ pub trait Optimizer {
     /// The vectors that it keeps, in the order in which it gets them.
     fn keeps(&self) -> Vec<Keep>;
 
-    /// How many sums it measures.
+    /// How many sums it measures, beside the gradient's squared norm.
     fn measures(&self) -> usize {
         0
     }
 
-    /// Measures what the next step needs to know; the sums go to the places from `first` on, which stay as they are where that step
-    /// needs none. After the vectors that it keeps there may be others, of somebody around it.
-    fn measure<S: Space>(&self, _at: &At<'_, S>, _sums: &mut S::Sums, _first: usize) {}
+    /// Measures what the next step needs to know; the sums go to the places behind `first`, which stay as they are where that step
+    /// needs none. Where a pass for them reads the gradient in any case, its squared norm goes to `first`, and the answer is `true`:
+    /// nobody then needs another pass for it. After the vectors that it keeps there may be others, of somebody around it.
+    fn measure<S: Space>(&self, _at: &At<'_, S>, _sums: &mut S::Sums, _first: usize) -> bool {
+        false
+    }
 
     /// Makes the step from the point just observed, and reports it: its size is the effective rate, what a unit of the
     /// (preconditioned) gradient was multiplied with, after [`Around::rate`].
@@ -285,7 +288,7 @@ macro_rules! either {
             fn measures(&self) -> usize {
                 match self { $($type::$name(one) => one.measures(),)* }
             }
-            fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
+            fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) -> bool {
                 match self { $($type::$name(one) => one.measure(at, sums, first),)* }
             }
             fn step<S: Space>(

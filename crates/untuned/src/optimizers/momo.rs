@@ -32,9 +32,9 @@ use serde::{Deserialize, Serialize};
 /// for (t, (loss, gradient, tau, wanted)) in [(8.0, 4.0, 0.5, 6.0), (4.0, 2.0, 2.0 / 9.0, 16.0 / 3.0)].into_iter().enumerate() {
 ///     let seen = Observation::new(t as u64, loss, gradient);
 ///     let at = At { space: &space, around: &around, x: &mut x, gradient: &vec![gradient], kept: &mut kept };
-///     let mut sums = vec![0.0; momo.measures()];
+///     let mut sums = vec![0.0; 1 + momo.measures()];
 ///     momo.measure(&at, &mut sums, 0);
-///     assert_eq!(momo.step(&seen, &sums, at)?.size, tau);
+///     assert_eq!(momo.step(&seen, &sums[1..], at)?.size, tau);
 ///     assert!((x[0] - wanted).abs() < 1e-15);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -100,14 +100,14 @@ impl Momo {
     }
 }
 
-/// `⟨x, d⟩`, `⟨x, g⟩` and `‖d‖²`, where `d` is the coming mean `old·d + new·g`.
+/// `‖g‖²`, `⟨x, d⟩`, `⟨x, g⟩` and `‖d‖²`, where `d` is the coming mean `old·d + new·g`.
 struct Products;
 
-impl Measure<2, 3, 3> for Products {
+impl Measure<2, 3, 4> for Products {
     #[inline(always)]
-    fn each<N: Number>([old, new]: [N; 2], _: Here<N>, [x, d, g]: [N; 3]) -> [N; 3] {
+    fn each<N: Number>([old, new]: [N; 2], _: Here<N>, [x, d, g]: [N; 3]) -> [N; 4] {
         let d = old * d + new * g;
-        [x * d, x * g, d * d]
+        [g * g, x * d, x * g, d * d]
     }
 }
 
@@ -139,9 +139,10 @@ impl Optimizer for Momo {
         3
     }
 
-    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) -> bool {
         let old = self.kept_weight();
         at.space.measure(Products, [old, 1.0 - old], 0.0, [&*at.x, &at.kept[0], at.gradient], sums, first);
+        true
     }
 
     fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {

@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 /// let (space, around, mut x) = (Plain::new(1), Around::default(), vec![8.0]);
 /// let mut kept = Keep::all(&space, &momo.keeps(), &x)?;
 /// let at = At { space: &space, around: &around, x: &mut x, gradient: &vec![3.0], kept: &mut kept };
-/// let mut sums = vec![0.0; momo.measures()];
+/// let mut sums = vec![0.0; 1 + momo.measures()];
 /// momo.measure(&at, &mut sums, 0);
-/// let step = momo.step(&Observation::new(0, 6.0, 3.0), &sums, at)?;
+/// let step = momo.step(&Observation::new(0, 6.0, 3.0), &sums[1..], at)?;
 /// // d = 3/2, v = 9/2, D = √9 + 1, f̄ = 3, γ = 12: h = 3 − 12 + 12, over (9/4)/4.
 /// assert!((step.size - 16.0 / 3.0).abs() < 1e-14);
 /// assert!((x[0] - 6.0).abs() < 1e-14, "8 − 16/3 · (3/2)/4");
@@ -131,14 +131,14 @@ fn means<N: Number>([old_d, new_d, old_v, new_v, root, eps]: [N; 6], d: N, v: N,
     (d, v, d / (root * v.sqrt() + eps))
 }
 
-/// `⟨x, d⟩`, `⟨x, g⟩` and `⟨d, d/D⟩` of the coming means.
+/// `‖g‖²`, and `⟨x, d⟩`, `⟨x, g⟩` and `⟨d, d/D⟩` of the coming means.
 struct Products;
 
-impl Measure<6, 4, 3> for Products {
+impl Measure<6, 4, 4> for Products {
     #[inline(always)]
-    fn each<N: Number>(scalars: [N; 6], _: Here<N>, [x, d, v, g]: [N; 4]) -> [N; 3] {
+    fn each<N: Number>(scalars: [N; 6], _: Here<N>, [x, d, v, g]: [N; 4]) -> [N; 4] {
         let (d, _, direction) = means(scalars, d, v, g);
-        [x * d, x * g, d * direction]
+        [g * g, x * d, x * g, d * direction]
     }
 }
 
@@ -170,9 +170,10 @@ impl Optimizer for MomoAdam {
         3
     }
 
-    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) -> bool {
         let read = [&*at.x, &at.kept[0], &at.kept[1], at.gradient];
         at.space.measure(Products, self.scalars(), 0.0, read, sums, first);
+        true
     }
 
     fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {

@@ -16,9 +16,9 @@ use crate::spec::{self, Entry, Fallback, Kind, Parameter, Spec, SpecError};
 /// `m ← β1·m + (1 − β1)·g/D`, `x ← x − η·s·m`, `η = max(factor·mean(f − l)/mean(Σ s·g²/D), dog·R/√G) · (1 − t/T)`.
 ///
 /// Both means are exponential with the weight `average`, corrected for their beginning at 0, as `v̂` is; `m` is not. They are
-/// `1/(1 − average)` steps long. Once so many are made, `Σ s·g²/D` and the distance `R` below are [measured](Optimizer::measure) only as
-/// often as twelve times in that length, one step in eight for 0.99, and stand for the steps since the last time: most steps cost
-/// what AdamW's do.
+/// `1/(1 − average)` steps long. Once so many are made, `Σ s·g²/D` is [measured](Optimizer::measure) only as often as twelve times in
+/// that length, one step in eight for 0.99, and stands for the steps since the last time; the distance `R` below is measured with it
+/// where the run is a sixteenth longer than when it last was. A step costs what AdamW's does, to 2 % in a long run.
 ///
 /// For fixed `D` and `s`, without momentum and means, the first of the two is Polyak's step (a `factor` of it) in the norm
 /// `‖x‖² = Σ x²·D/s`, and the second is DoG's in the same norm: `R` is the greatest distance from the start so far, and `G` the sum of
@@ -41,9 +41,9 @@ use crate::spec::{self, Entry, Fallback, Kind, Parameter, Spec, SpecError};
 /// let mut x = vec![1.0, 1.0];
 /// let mut kept = Keep::all(&space, &method.keeps(), &x)?;
 /// let at = At { space: &space, around: &around, x: &mut x, gradient: &vec![3.0, -4.0], kept: &mut kept };
-/// let mut sums = vec![0.0; method.measures()];
+/// let mut sums = vec![0.0; 1 + method.measures()];
 /// method.measure(&at, &mut sums, 0);
-/// let step = method.step(&Observation::new(0, 14.0, 5.0), &sums, at)?;
+/// let step = method.step(&Observation::new(0, 14.0, 5.0), &sums[1..], at)?;
 /// // √v̂ is |g| at first, so that Σs·g²/D = 7, η = ½·14/7, and m = 0.1·(1, −1).
 /// assert!((step.size - 1.0).abs() < 1e-15);
 /// assert!((x[0] - 0.9).abs() < 1e-15 && (x[1] - 1.1).abs() < 1e-15);
@@ -76,8 +76,9 @@ pub struct PolyakAdam {
     square: Mean,
     /// `G`, the sum of `Σs·g²/D`.
     total: f64,
-    /// `R²`, the greatest `Σ(x − x0)²·D/s`.
+    /// `R²`, the greatest `Σ(x − x0)²·D/s` that was measured, and the step that measured it last.
     far: f64,
+    far_at: u64,
     /// The steps made, and those since the last one that measured.
     steps: u64,
     behind: u64,
@@ -150,6 +151,7 @@ impl Named for PolyakAdam {
             square: Mean::default(),
             total: 0.0,
             far: 0.0,
+            far_at: 0,
             steps: 0,
             behind: 0,
             first: 0.0,
@@ -184,17 +186,30 @@ fn geometry<N: Number>([old, new, root, eps]: [N; 4], v: N, g: N) -> (N, N) {
     (v, root * v.sqrt() + eps)
 }
 
-/// `Σ s·g²/D` and `Σ (x − x0)²·D/s`.
+/// `Σ g²` and `Σ s·g²/D`.
 struct Squares;
 
-impl Measure<4, 4, 2> for Squares {
-    const NARROW: bool = true;
+impl Measure<4, 2, 2> for Squares {
+    const NARROW: [bool; 2] = [false, true];
 
     #[inline(always)]
-    fn each<N: Number>(scalars: [N; 4], here: Here<N>, [x, v, start, g]: [N; 4]) -> [N; 2] {
+    fn each<N: Number>(scalars: [N; 4], here: Here<N>, [v, g]: [N; 2]) -> [N; 2] {
         let d = geometry(scalars, v, g).1;
-        let moved = x - start;
-        [g * (g / d) * here.scale, moved * moved * d / here.scale]
+        [g * g, g * (g / d) * here.scale]
+    }
+}
+
+/// `Σ g²`, `Σ s·g²/D` and `Σ (x − x0)²·D/s`.
+struct SquaresAndDistance;
+
+impl Measure<4, 4, 3> for SquaresAndDistance {
+    const NARROW: [bool; 3] = [false, true, true];
+
+    #[inline(always)]
+    fn each<N: Number>(scalars: [N; 4], here: Here<N>, [v, g, x, start]: [N; 4]) -> [N; 3] {
+        let [norm, square] = Squares::each(scalars, here, [v, g]);
+        let (d, moved) = (geometry(scalars, v, g).1, x - start);
+        [norm, square, moved * moved * d / here.scale]
     }
 }
 
@@ -222,15 +237,22 @@ impl Change<7, 3, 1> for Descend {
 }
 
 impl PolyakAdam {
-    /// The parts that the means' length is divided into, a value of the sums for each.
+    /// The parts that the means' length is divided into, a value of `Σs·g²/D` for each.
     const PARTS: f64 = 12.0;
+    /// The parts that the steps before are divided into: when one more is made, the distance is measured again.
+    const FAR_PARTS: u64 = 16;
 
-    /// Whether the step that comes needs the sums: the last ones are as old as a part of the means' length, or the means are not full
+    /// Whether the step that comes needs `Σs·g²/D`: the last one is as old as a part of the means' length, or the means are not full
     /// yet, or each batch counts for itself.
     fn is_due(&self) -> bool {
         let length = (1.0 - self.average).recip();
         let full = self.steps as f64 >= length;
         self.cap || !full || (self.behind + 1) as f64 >= (length / Self::PARTS).floor()
+    }
+
+    /// Whether a step that needs `Σs·g²/D` needs the distance, too.
+    fn is_far_due(&self) -> bool {
+        self.steps - self.far_at >= self.steps / Self::FAR_PARTS
     }
 
     /// The scalars of [`geometry`] in the step that comes.
@@ -240,7 +262,7 @@ impl PolyakAdam {
     }
 }
 
-/// State: three vectors. A step is a pass that reads 4 and writes 3; one that measures reads 4 before.
+/// State: three vectors. A step is a pass that reads 4 and writes 3; one that measures reads 2 before, and where it measures the distance 4.
 impl Optimizer for PolyakAdam {
     fn keeps(&self) -> Vec<Keep> {
         vec![Keep::zeros("direction"), Keep::zeros("squares"), Keep::parameters("start")]
@@ -250,12 +272,16 @@ impl Optimizer for PolyakAdam {
         2
     }
 
-    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
-        if !self.is_due() {
-            return;
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) -> bool {
+        let (scalars, v, start) = (self.geometry(), &at.kept[1], &at.kept[2]);
+        let due = self.is_due();
+        if due && self.is_far_due() {
+            let read = [v, at.gradient, &*at.x, start];
+            at.space.measure(SquaresAndDistance, scalars, 0.0, read, sums, first);
+        } else if due {
+            at.space.measure(Squares, scalars, 0.0, [v, at.gradient], sums, first);
         }
-        let read = [&*at.x, &at.kept[1], &at.kept[2], at.gradient];
-        at.space.measure(Squares, self.geometry(), 0.0, read, sums, first);
+        due
     }
 
     fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
@@ -263,9 +289,9 @@ impl Optimizer for PolyakAdam {
         assert_eq!(sums.len(), self.measures(), "the sums that it measures");
         check_square::<S>(seen, 1.0)?;
         let due = self.is_due();
-        if due {
-            check_sums(seen, &["Σg²/D", "Σ(x − x0)²·D"], sums)?;
-        }
+        let far_due = due && self.is_far_due();
+        let measured = if far_due { 2 } else { usize::from(due) };
+        check_sums(seen, &["Σg²/D", "Σ(x − x0)²·D"], &sums[..measured])?;
         if let Some(horizon) = self.horizon.filter(|horizon| seen.step >= *horizon) {
             let remedy = "make it with a larger number of steps, or add `decay=none`";
             return Err(Refusal::PastHorizon { step: seen.step, horizon, remedy });
@@ -276,7 +302,10 @@ impl Optimizer for PolyakAdam {
         if due {
             let keep = (0..=self.behind).map(|_| self.average).product();
             mean_square = mean_square.with(keep, sums[0]);
-            (total, far) = (total + (self.behind + 1) as f64 * sums[0], far.max(sums[1]));
+            total += (self.behind + 1) as f64 * sums[0];
+        }
+        if far_due {
+            far = far.max(sums[1]);
         }
         let polyak = |gap: f64, square: f64| if square > 0.0 { gap / square } else { 0.0 };
         let mut size = self.factor * polyak(mean_gap.value(), mean_square.value());
@@ -302,6 +331,9 @@ impl Optimizer for PolyakAdam {
         self.beta2_power *= self.beta2;
         if self.steps == 0 {
             self.first = seen.loss;
+        }
+        if far_due {
+            self.far_at = self.steps;
         }
         self.steps += 1;
         self.behind = if due { 0 } else { self.behind + 1 };

@@ -31,13 +31,13 @@ use serde::{Deserialize, Serialize};
 /// let spec: OptimizerSpec = "prodigy:beta2=0.99,beta3=0,d_coef=4,d0=0.5".parse()?;
 /// let mut prodigy = spec.build(&Setting::new(3))?;
 /// let (space, around) = (Plain::new(2), Around::default());
-/// let (mut x, gradient, mut sums) = (vec![1.0, 1.0], vec![3.0, -4.0], vec![0.0; 2]);
+/// let (mut x, gradient, mut sums) = (vec![1.0, 1.0], vec![3.0, -4.0], vec![0.0; 3]);
 /// let mut kept = Keep::all(&space, &prodigy.keeps(), &x)?;
 /// let mut sizes = Vec::new();
 /// for t in 0..3 {
 ///     let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
 ///     prodigy.measure(&at, &mut sums, 0);
-///     sizes.push(prodigy.step(&Observation::new(t, 7.0, 5.0), &sums, at)?.size);
+///     sizes.push(prodigy.step(&Observation::new(t, 7.0, 5.0), &sums[1..], at)?.size);
 ///     if t == 0 {
 ///         // m/√v is 0.1·d·g/(0.1·d·|g|): the first step has length d0 in every coordinate.
 ///         assert!((x[0] - 0.5).abs() < 1e-6 && (x[1] - 1.5).abs() < 1e-6);
@@ -189,18 +189,18 @@ impl Prodigy {
     }
 }
 
-/// `⟨g, x_0 − x⟩` and `‖s‖₁` with the new `s`.
+/// `‖g‖²`, and with the decay in `g`, `⟨g, x_0 − x⟩` and `‖s‖₁` with the new `s`.
 struct Sums;
 
-impl Measure<2, 4, 2> for Sums {
+impl Measure<2, 4, 3> for Sums {
     #[inline(always)]
     fn each<N: Number>(
         [old_s, new_s]: [N; 2],
         Here { decay, .. }: Here<N>,
         [x, g, s, start]: [N; 4],
-    ) -> [N; 2] {
-        let g = g + decay * x;
-        [g * (start - x), (old_s * s + new_s * g).abs()]
+    ) -> [N; 3] {
+        let coupled = g + decay * x;
+        [g * g, coupled * (start - x), (old_s * s + new_s * coupled).abs()]
     }
 }
 
@@ -219,7 +219,7 @@ impl Optimizer for Prodigy {
         2
     }
 
-    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) -> bool {
         let scalars = [self.beta3, self.rates(at.around).1];
         at.space.measure(
             Sums,
@@ -229,6 +229,7 @@ impl Optimizer for Prodigy {
             sums,
             first,
         );
+        true
     }
 
     fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {

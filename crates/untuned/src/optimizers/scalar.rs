@@ -46,13 +46,13 @@ impl Measure<0, 2, 1> for SquareDistance {
     }
 }
 
-/// `g`.
-struct Sum;
+/// `g²` and `g`.
+struct SquareAndSum;
 
-impl Measure<0, 1, 1> for Sum {
+impl Measure<0, 1, 2> for SquareAndSum {
     #[inline(always)]
-    fn each<N: Number>(_: [N; 0], _: Here<N>, read: [N; 1]) -> [N; 1] {
-        read
+    fn each<N: Number>(_: [N; 0], _: Here<N>, [g]: [N; 1]) -> [N; 2] {
+        [g * g, g]
     }
 }
 
@@ -98,25 +98,27 @@ impl<R: StepRule + Clone> Optimizer for Scalar<R> {
 
     fn measures(&self) -> usize {
         let needs = self.rule.needs();
-        usize::from(needs.distance) + usize::from(needs.grad_sum)
+        usize::from(needs.grad_sum) + usize::from(needs.distance)
     }
 
-    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) {
+    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) -> bool {
         let needs = self.rule.needs();
-        if needs.distance {
-            at.space.measure(SquareDistance, [], 0.0, [&*at.x, &at.kept[0]], sums, first);
-        }
         if needs.grad_sum {
-            at.space.measure(Sum, [], 0.0, [at.gradient], sums, first + usize::from(needs.distance));
+            at.space.measure(SquareAndSum, [], 0.0, [at.gradient], sums, first);
         }
+        if needs.distance {
+            let place = first + 1 + usize::from(needs.grad_sum);
+            at.space.measure(SquareDistance, [], 0.0, [&*at.x, &at.kept[0]], sums, place);
+        }
+        needs.grad_sum
     }
 
     fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
         let needs = self.rule.needs();
         let mut sums = sums.iter().copied();
         let mut next_sum = |wanted: bool| wanted.then(|| sums.next().expect("as many sums as it measures"));
-        let distance = next_sum(needs.distance).map(f64::sqrt);
-        let seen = Observation { distance, grad_sum: next_sum(needs.grad_sum), ..*seen };
+        let grad_sum = next_sum(needs.grad_sum);
+        let seen = Observation { distance: next_sum(needs.distance).map(f64::sqrt), grad_sum, ..*seen };
         let mut rule = self.rule.clone();
         let next = rule.step(&seen).and_then(|next| needs.allow(next, &seen))?;
         let size = next.size * at.around.rate;
