@@ -32,7 +32,10 @@ fn change_memory<T: Number, F: Change<S, M, R>, const S: usize, const M: usize, 
     change: [&mut [T]; M],
     read: [&[T]; R],
 ) {
-    Arch::new().dispatch(move || slices::change::<T, F, S, M, R>(scalars, here, change, read));
+    Arch::new().dispatch(
+        #[inline(always)]
+        move || slices::change::<T, F, S, M, R>(scalars, here, change, read),
+    );
 }
 
 /// A pass that sums over memory, likewise.
@@ -47,8 +50,11 @@ fn measure_memory<
     here: Here<f64>,
     read: [&[T]; R],
 ) -> [f64; K] {
-    let sums = move || slices::measure::<T, F, S, R, K>(scalars, here, read, Lanes::ZERO);
-    Arch::new().dispatch(sums).total()
+    let sums = Arch::new().dispatch(
+        #[inline(always)]
+        move || slices::measure::<T, F, S, R, K>(scalars, here, read, Lanes::ZERO),
+    );
+    sums.total()
 }
 
 /// `Σ g²`.

@@ -42,7 +42,10 @@ where
     }
     writing(&change, &mut [], &mut |written: &mut [&mut [T]]| {
         let written = std::array::from_fn(|i| std::mem::take(&mut written[i]));
-        Arch::new().dispatch(move || slices::change::<T, F, S, M, R>(scalars, here, written, given));
+        Arch::new().dispatch(
+            #[inline(always)]
+            move || slices::change::<T, F, S, M, R>(scalars, here, written, given),
+        );
     })
 }
 
@@ -61,8 +64,11 @@ where
     for (slice, (storage, layout)) in given.iter_mut().zip(&locks) {
         *slice = numbers(storage, layout)?;
     }
-    let sums = move || slices::measure::<T, F, S, R, K>(scalars, here, given, Sums::ZERO);
-    Ok(Arch::new().dispatch(sums).total())
+    let sums = Arch::new().dispatch(
+        #[inline(always)]
+        move || slices::measure::<T, F, S, R, K>(scalars, here, given, Sums::ZERO),
+    );
+    Ok(sums.total())
 }
 
 fn numbers<'a, T: Element>(storage: &'a Storage, layout: &Layout) -> Result<&'a [T]> {

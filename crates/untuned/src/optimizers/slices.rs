@@ -20,8 +20,8 @@ fn numbers<V: AsRef<[T]>, T: Number, const N: usize>(vectors: &[V; N], at: usize
 
 /// Puts number `at` of vectors.
 #[inline(always)]
-fn put<V: AsMut<[T]>, T: Copy, const N: usize>(vectors: &mut [V; N], at: usize, numbers: [T; N]) {
-    vectors.iter_mut().zip(&numbers).for_each(|(vector, &number)| vector.as_mut()[at] = number);
+fn put<V: AsMut<[T]>, T: Number, const N: usize>(vectors: &mut [V; N], at: usize, numbers: [T; N]) {
+    vectors.iter_mut().zip(&numbers).for_each(|(vector, &number)| vector.as_mut()[at] = number.kept());
 }
 
 /// The numbers of vectors from `at` on, as many as there are lanes.
@@ -215,6 +215,33 @@ mod tests {
             assert_eq!(once.total(), [squares, h.iter().sum()]);
             assert_eq!(squared([2.0], HERE, [&g, &h], once).total()[0], 2.0 * squares, "goes on");
         }
+    }
+
+    /// A mean that decays ends at 0, and not at the smallest number whose product with the weight is rounded to itself.
+    #[test]
+    fn what_is_too_small_for_all_its_digits_is_0() {
+        struct Fade;
+
+        impl Change<1, 2, 0> for Fade {
+            fn each<N: Number>([keep]: [N; 1], _: Here<N>, [x, y]: [N; 2], _: [N; 0]) -> [N; 2] {
+                [keep * x, keep * y]
+            }
+        }
+
+        let (smallest, next) = (f32::MIN_POSITIVE, f32::MIN_POSITIVE * 0.5);
+        let (mut x, mut y) = ([smallest; 20], [-1e-30f32; 20]);
+        change::<f32, Fade, 1, 2, 0>([1.0], HERE, [&mut x, &mut y], []);
+        assert!((x, y) == ([smallest; 20], [-1e-30; 20]) && next > 0.0);
+        change::<f32, Fade, 1, 2, 0>([0.5], HERE, [&mut x, &mut y], []);
+        assert_eq!((x, y), ([0.0; 20], [-0.5e-30; 20]));
+        (0..500).for_each(|_| change::<f32, Fade, 1, 2, 0>([0.9], HERE, [&mut x, &mut y], []));
+        assert_eq!(y, [0.0; 20]);
+        // A 64-bit float is as it is, and what is no number stays none.
+        let (mut wide, mut other) = ([1e-310f64; 3], [1.0; 3]);
+        change::<f64, Fade, 1, 2, 0>([0.5], HERE, [&mut wide, &mut other], []);
+        assert_eq!((wide, other), ([0.5e-310; 3], [0.5; 3]));
+        change::<f32, Fade, 1, 2, 0>([f64::NAN], HERE, [&mut x, &mut y], []);
+        assert!(x.iter().all(|x| x.is_nan()));
     }
 
     /// The square of 1e-30 is no 32-bit float.
