@@ -12,6 +12,7 @@ import argparse
 import json
 import statistics
 import subprocess
+import sys
 
 PEER = """
 import sys, time, torch
@@ -58,12 +59,14 @@ def main():
     options = parser.parse_args()
     rules = options.rule or ["adamw", "polyak-adam"]
     peer, ours = [], {rule: [] for rule in rules}
-    for _ in range(options.rounds):
+    for turn in range(options.rounds):
         peer.append(float(output([options.python, "-c", PEER, options.device, options.threads or 0])))
         for rule in rules:
             command = [options.untuned, "bench", "update", "--json", "--rule", rule, "--device", options.device]
             command += ["--threads", options.threads] if options.threads else []
             ours[rule].append(json.loads(output(command))["ms"])
+        now = ", ".join(f"{rule} {times[-1]:.3f}" for rule, times in ours.items())
+        print(f"round {turn + 1} of {options.rounds}: PyTorch {peer[-1]:.3f} ms, {now}", file=sys.stderr, flush=True)
     print("| | ms | least to greatest | PyTorch's time over it | least to greatest |")
     print("|---|---|---|---|---|")
     row("PyTorch's fused AdamW", peer)

@@ -266,18 +266,25 @@ fn the_same_seed_gives_the_same_bits_on_the_processor() {
 fn errors_say_what_is_wrong() {
     let Some(_turn) = gpu() else { return };
     let cuda = Cuda::new(0, Precision::F32).unwrap();
-    let error = cuda.buffer(250_000_000_000_000, Kind::Statistic).err().unwrap();
-    println!("{error}");
-    match &error {
-        DeviceError::OutOfMemory { device, needed, free } => {
-            assert_eq!((device.as_str(), *needed), ("cuda:0", 1_000_000_000_000_000));
-            assert!(
-                free.contains("are free") && free.starts_with(|first: char| first.is_ascii_digit()),
-                "{free}"
-            );
+    let too_long = cuda.buffer(250_000_000_000_000, Kind::Statistic).err().unwrap();
+    println!("{too_long}");
+    let DeviceError::OutOfMemory { device, needed, free } = &too_long else { panic!("{too_long}") };
+    assert_eq!((device.as_str(), *needed), ("cuda:0", 1_000_000_000_000_000));
+    assert!(free.starts_with("and a buffer has at most "), "{free}");
+    // Each of these could be had alone; together they are more than any GPU has.
+    let mut held = Vec::new();
+    let full = loop {
+        match cuda.buffer(1 << 31, Kind::Statistic) {
+            Ok(buffer) => held.push(buffer),
+            Err(error) => break error,
         }
-        other => panic!("{other}"),
-    }
+        assert!(held.len() < 1000, "a GPU with 8 TB");
+    };
+    println!("after {} buffers: {full}", held.len());
+    let DeviceError::OutOfMemory { needed, free, .. } = &full else { panic!("{full}") };
+    assert_eq!(*needed, 4 << 31);
+    assert!(free.contains("are free") && free.starts_with(|first: char| first.is_ascii_digit()), "{free}");
+    drop(held);
     let operation = Operation::Sums { len: 1000 };
     operations::run(&operation, &cuda, numbers(0, Precision::F32)).expect("the device goes on after it");
     let error = Cuda::new(9999, Precision::F32).unwrap_err().to_string();
