@@ -170,7 +170,7 @@ pub fn build(spec: &str) -> Option<Method> {
 const LOSSES: [f64; 6] = [3.0, 2.0, 2.5, 1.5, 4.0, 0.5];
 
 /// The steps of an optimizer without options: later in a run it may do with other passes.
-const LONG: usize = 40;
+pub const LONG: usize = 40;
 
 /// Lets a method walk on the parameters of a layout while `watch` sees its passes.
 pub fn walk<W: Watch>(spec: &str, layout: &Layout, watch: W) -> W {
