@@ -4,7 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use untuned::optimizers::OptimizerSpec;
-use untuned::{Observation, ProblemSpec, RuleSpec, Setting, StepRule};
+use untuned::{Observation, RuleSpec, Setting, StepRule};
+use untuned_theory::ProblemSpec;
 
 fuzz_target!(|text: &str| {
     if let Ok(spec) = text.parse::<OptimizerSpec>() {

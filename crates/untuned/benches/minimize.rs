@@ -6,7 +6,8 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use untuned::{Minimizer, Problem, ProblemSpec, RuleSpec, Setting, vector};
+use untuned::{Minimizer, Problem, RuleSpec, Setting, vector};
+use untuned_theory::ProblemSpec;
 
 const MANY: usize = 1_000_000;
 const STEPS: u64 = 100;

@@ -1,11 +1,15 @@
 //! Training without tuning: the step size and the clipping threshold set themselves.
 //!
 //! ```
-//! use untuned::{Problem, RuleSpec, Setting, minimize, problems::Quartic};
+//! use untuned::{Function, Problem, RuleSpec, Setting, minimize};
 //!
-//! let problem = Quartic::new(1.0, 1000.0, 5.0, 1.0);
+//! // The paper's quartic with L0 = 1 and L1 = 1000; its minimum is 1.
+//! let problem = Function::new(vec![5.0], |x, gradient| {
+//!     gradient[0] = 1e6 / 18.0 * x[0].powi(3) + x[0] / 2.0;
+//!     1e6 / 72.0 * x[0].powi(4) + x[0].powi(2) / 4.0 + 1.0
+//! });
 //! let spec: RuleSpec = "inexact-polyak".parse()?;
-//! let mut rule = spec.build(&Setting::of(&problem, 10_000))?;
+//! let mut rule = spec.build(&Setting::new(10_000))?;
 //! let run = minimize(&problem, &mut rule, &problem.start(), 10_000)?;
 //! assert!(run.best.loss - 1.0 < 0.02, "no learning rate, no clipping threshold");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -13,25 +17,23 @@
 //!
 //! - [`rules`]: every step-size rule, one file each; [`StepRule`] is the interface to write your own.
 //! - [`optimizers`]: methods that keep vectors beside the parameters, such as AdamW, and the vectors that they work on.
-//! - [`problems`]: test problems with what is known of them; [`problems::Function`] wraps a closure.
+//! - [`Problem`]: a function to minimise, with what is known of it; [`Function`] wraps a closure.
 //! - [`minimize()`]: the deterministic loop with trace, best iterate and average iterate.
-//! - [`theory`]: the paper's assumptions, lemmas, theorems and rates as functions, and a probe for local smoothness.
+//!
+//! The crate `untuned-theory` has test problems and the paper's theory.
 
 pub mod average;
 pub mod minimize;
 pub mod optimizers;
 pub mod problem;
-pub mod problems;
 pub mod rule;
 pub mod rules;
 pub mod spec;
-pub mod theory;
 pub mod vector;
 
 pub use minimize::{Minimizer, Outcome, Run, minimize};
 pub use optimizers::OptimizerSpec;
-pub use problem::{Known, Problem};
-pub use problems::ProblemSpec;
+pub use problem::{Function, Known, Problem};
 pub use rule::{Needs, Observation, Point, Refusal, Step, StepKind, StepRule};
 pub use rules::{Rule, RuleSpec, Setting};
 pub use spec::SpecError;

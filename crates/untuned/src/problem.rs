@@ -1,4 +1,4 @@
-//! What a problem is: a value, a gradient, a start, and what is known of it.
+//! What a problem is: a value, a gradient, a start, and what is known of it. [`Function`] makes one of a closure.
 
 use crate::vector;
 
@@ -45,7 +45,7 @@ pub struct Known {
 
 impl Known {
     /// The same, with every constant that overflowed or is NaN dropped, and a `µ` that is 0 too: it says nothing.
-    pub(crate) fn finite(mut self) -> Known {
+    pub fn finite(mut self) -> Known {
         let finite = |v: &f64| v.is_finite();
         self.f_star = self.f_star.filter(finite);
         self.minimizer = self.minimizer.filter(|m| m.iter().all(finite));
@@ -60,5 +60,53 @@ impl Known {
     /// `‖x − x*‖`, where a minimiser is known.
     pub fn distance_to_minimizer(&self, x: &[f64]) -> Option<f64> {
         self.minimizer.as_ref().map(|m| vector::distance(x, m))
+    }
+}
+
+/// A user's own function: a closure that returns the value and writes the gradient.
+///
+/// ```
+/// use untuned::{Function, Problem, RuleSpec, Setting, minimize};
+///
+/// let bowl = Function::new(vec![3.0, -2.0], |x, g| {
+///     g.copy_from_slice(&[2.0 * x[0], 8.0 * x[1]]);
+///     x[0] * x[0] + 4.0 * x[1] * x[1]
+/// });
+/// let mut rule = "polyak:f_star=0".parse::<RuleSpec>()?.build(&Setting::of(&bowl, 200))?;
+/// let run = minimize(&bowl, &mut rule, &bowl.start(), 200)?;
+/// assert!(run.best.loss < 1e-12);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Function<F> {
+    start: Vec<f64>,
+    f: F,
+    known: Known,
+}
+
+impl<F: Fn(&[f64], &mut [f64]) -> f64 + Sync> Function<F> {
+    /// Nothing is known of it; [`Function::with`] says more.
+    pub fn new(start: Vec<f64>, f: F) -> Function<F> {
+        Function { start, f, known: Known::default() }
+    }
+
+    /// The same function with what is known of it.
+    pub fn with(mut self, known: Known) -> Function<F> {
+        self.known = known;
+        self
+    }
+}
+
+impl<F: Fn(&[f64], &mut [f64]) -> f64 + Sync> Problem for Function<F> {
+    fn dimension(&self) -> usize {
+        self.start.len()
+    }
+    fn start(&self) -> Vec<f64> {
+        self.start.clone()
+    }
+    fn value_and_gradient(&self, x: &[f64], gradient: &mut [f64]) -> f64 {
+        (self.f)(x, gradient)
+    }
+    fn known(&self) -> &Known {
+        &self.known
     }
 }

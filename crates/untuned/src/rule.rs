@@ -123,7 +123,7 @@ impl Observation {
 
 /// `numerator/norm²`, also where `norm²` is not a normal number.
 #[inline]
-pub(crate) fn over_square(numerator: f64, norm: f64) -> f64 {
+pub fn over_square(numerator: f64, norm: f64) -> f64 {
     let squared = norm * norm;
     if squared.is_normal() { numerator / squared } else { numerator / norm / norm }
 }

@@ -9,11 +9,11 @@ use proptest::prelude::*;
 use untuned::average::Average;
 use untuned::minimize::{Iterate, StartError, TRACED_DIMENSIONS};
 use untuned::optimizers::{OptimizerSpec, Scalar};
-use untuned::problems::{Function, Quartic};
 use untuned::{
-    Minimizer, Needs, Observation, Outcome, Point, Problem, ProblemSpec, Refusal, RuleSpec, Run, Setting,
-    Step, StepKind, StepRule, minimize,
+    Function, Minimizer, Needs, Observation, Outcome, Point, Problem, Refusal, RuleSpec, Run, Setting, Step,
+    StepKind, StepRule, minimize,
 };
+use untuned_theory::{ProblemSpec, problems::Quartic};
 
 const RULES: &[&str] = &[
     "gd:lr=0.01",

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use untuned::optimizers::{Around, At, Keep, Optimizer, OptimizerSpec, Plain, catalog};
 use untuned::rules::RULES;
 use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec, Value, number};
-use untuned::{Observation, ProblemSpec, RuleSpec, Setting, SpecError, problems};
+use untuned::{Observation, RuleSpec, Setting, SpecError};
+use untuned_theory::{ProblemSpec, problems};
 
 /// The entries of both catalogs, each with what it is called there.
 fn entries() -> Vec<(&'static str, &'static Entry)> {

@@ -13,7 +13,8 @@
 #![allow(clippy::unwrap_used)]
 
 use dashu_float::{FBig, ops::Abs, round::mode::HalfEven};
-use untuned::{Point, RuleSpec, Setting, minimize, problems::Quartic};
+use untuned::{Point, RuleSpec, Setting, minimize};
+use untuned_theory::problems::Quartic;
 
 type Big = FBig<HalfEven, 2>;
 

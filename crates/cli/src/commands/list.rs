@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use untuned::ProblemSpec;
 use untuned::spec::{Entry, Fallback, Parameter, number};
+use untuned_theory::ProblemSpec;
 
 use crate::args::List;
 use crate::end::End;
@@ -53,7 +53,7 @@ pub fn rules(args: &List) -> Result<(), End> {
 
 /// `untuned problems`.
 pub fn problems(args: &List) -> Result<(), End> {
-    list(&untuned::problems::catalog(), |entry| known(entry.name), args)
+    list(&untuned_theory::problems::catalog(), |entry| known(entry.name), args)
 }
 
 /// What is known of a problem with its default parameters.

@@ -9,9 +9,10 @@ use untuned::average::Average;
 use untuned::minimize::{Iterate, Kept};
 use untuned::optimizers::{Method, Optimizer as _};
 use untuned::spec::number;
-use untuned::theory::{Accuracy, Explainer, Explanation};
-use untuned::{Minimizer, OptimizerSpec, Outcome, Problem, ProblemSpec, RuleSpec, Run, Setting};
+use untuned::{Minimizer, OptimizerSpec, Outcome, Problem, RuleSpec, Run, Setting};
 use untuned_lab::trace::TraceFile;
+use untuned_theory::explain::Accuracy;
+use untuned_theory::{Explainer, Explanation, ProblemSpec};
 
 use crate::args::{Averaging, Minimize};
 use crate::end::End;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
-use untuned::theory::{Line, Probe, Regression};
+use untuned_theory::probe::{Line, Probe, Regression};
 
 use super::{Comparison, Method, Spread};
 use crate::runs::{Horizon, Run, Standing};

@@ -1,7 +1,7 @@
 //! The figures of a comparison, from its runs' folders alone.
 
 use untuned::spec::number;
-use untuned::theory::Line;
+use untuned_theory::probe::Line;
 
 use super::curves::{AllCurves, Curves};
 use super::{Comparison, Method, Spread, parameter};

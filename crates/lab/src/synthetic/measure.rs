@@ -1,8 +1,8 @@
 use std::ops::ControlFlow;
 
 use untuned::minimize::Iterate;
-use untuned::problems::Quartic;
 use untuned::{Minimizer, Outcome, RuleSpec, Setting};
+use untuned_theory::problems::Quartic;
 
 use super::{F_STAR, GAP};
 

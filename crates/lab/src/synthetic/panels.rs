@@ -3,8 +3,8 @@ use std::ops::ControlFlow;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use untuned::minimize::Iterate;
-use untuned::problems::Quartic;
 use untuned::{Minimizer, Outcome, RuleSpec, Setting};
+use untuned_theory::problems::Quartic;
 
 use super::grid::Grid;
 use super::{F_STAR, L1, LONG, SHORT, X0, measure};

@@ -1,9 +1,9 @@
 //! Claims 7, 8, 9, 12 and 14: what the paper proves or says of its constants.
 
-use untuned::problems::Quartic;
 use untuned::spec::number;
-use untuned::theory::{Explainer, Explanation, Judgement, Tally};
 use untuned::{Minimizer, RuleSpec, Setting};
+use untuned_theory::explain::{Explainer, Explanation, Judgement, Tally};
+use untuned_theory::problems::Quartic;
 
 use super::super::grid::Grid;
 use super::super::panels::{theorem_1, theorem_2};

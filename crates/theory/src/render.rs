@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::bounds::{Origin, Quantity, Speaks};
-use super::explain::{Explanation, Judged, Judgement, Tally};
+use crate::bounds::{Origin, Quantity, Speaks};
+use crate::explain::{Explanation, Judged, Judgement, Tally};
 
 /// A number in at most nine characters and about four digits.
 fn short(v: f64) -> String {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::inequalities::{Pair, within};
+use crate::inequalities::{Pair, within};
 
 /// Collects, per step, `(‖g_t‖, ‖g_{t+1} − g_t‖/‖x_{t+1} − x_t‖)` and fits the line `L0 + L1‖g‖` of Assumption 2.
 ///

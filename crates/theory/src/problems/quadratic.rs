@@ -1,7 +1,8 @@
+use untuned::problem::{Known, Problem};
+use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use untuned::vector;
+
 use super::{count, f_star, log_spaced};
-use crate::problem::{Known, Problem};
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
-use crate::vector;
 
 /// An ill-conditioned bowl: `f(x) = ½ Σ_i λ_i x_i² + f*`, with `λ_i` log-spaced from 1 down to `1/condition`.
 ///

@@ -1,8 +1,9 @@
+use untuned::problem::{Known, Problem};
+use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec};
+use untuned::vector;
+
 use super::random::Random;
 use super::{count, log_spaced, seed};
-use crate::problem::{Known, Problem};
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec};
-use crate::vector;
 
 /// A sum of exponentials in rotated coordinates:
 /// `f(x) = Σ_i w_i·(exp(a_i u_i) + exp(−a_i u_i))/2` with `u = Q(x − x*)`, `w_i = 1/a_i²`, and `a_i` log-spaced from 1

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::problem::Problem;
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use untuned::problem::Problem;
+use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
 
 mod absolute;
-mod function;
 mod l4_regression;
 mod linear;
 mod logistic;
@@ -19,7 +18,6 @@ mod separable_quartic;
 mod sum_exp;
 
 pub use absolute::Absolute;
-pub use function::Function;
 pub use l4_regression::L4Regression;
 pub use logistic::{DataError, Logistic};
 pub use quadratic::Quadratic;

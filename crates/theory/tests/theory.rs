@@ -2,13 +2,14 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use untuned::problems::{Function, Quartic};
-use untuned::theory::{
-    Accuracy, Constants, Explainer, Explanation, Gap, Judgement, Line, Probe, Speaks, assumption_2,
-    proposition_3, proposition_3_pair, theorem_1, theorem_1_rule, theorem_2_rule, theorem_3, theorem_4,
-    theorem_5,
+use untuned::{Function, Known, Minimizer, Problem, RuleSpec, Run, Setting};
+use untuned_theory::bounds::{
+    Constants, Speaks, theorem_1, theorem_1_rule, theorem_2_rule, theorem_3, theorem_4, theorem_5,
 };
-use untuned::{Known, Minimizer, Problem, RuleSpec, Run, Setting};
+use untuned_theory::explain::{Accuracy, Explainer, Explanation, Judgement};
+use untuned_theory::inequalities::{Gap, Pair, assumption_2, proposition_3, proposition_3_pair};
+use untuned_theory::probe::{Line, Probe};
+use untuned_theory::problems::Quartic;
 
 fn explain<P: Problem>(problem: &P, rule: &str, lower_bound: f64, steps: u64) -> (Explanation, Run) {
     let spec: RuleSpec = rule.parse().unwrap();
@@ -464,7 +465,6 @@ fn explanations_serialize() {
 /// Assumption 2 is one-sided in print and two-sided in meaning: the check takes the order that is harder to meet.
 #[test]
 fn assumption_2_does_not_depend_on_the_order() {
-    use untuned::theory::Pair;
     let (x, y) = ((&[1.0][..], &[10.0][..]), (&[1.5][..], &[12.0][..]));
     let there = assumption_2(&Pair::measured(x, y), 1.0, 0.5).unwrap();
     let back = assumption_2(&Pair::measured(y, x), 1.0, 0.5).unwrap();

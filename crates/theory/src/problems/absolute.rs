@@ -1,9 +1,10 @@
+use untuned::problem::{Known, Problem};
+use untuned::spec::{Entry, Spec};
+use untuned::vector;
+
 use super::linear::{Matrix, largest_eigenvalue_bound};
 use super::random::Random;
 use super::{count, f_star, seed};
-use crate::problem::{Known, Problem};
-use crate::spec::{Entry, Spec};
-use crate::vector;
 
 /// Least absolute deviations: `f(x) = ‖Ax − b‖₁ + f*` with `b = A x*`, a standard normal `A` and `x*` from the seed. It
 /// starts at 0.

@@ -1,9 +1,10 @@
+use untuned::problem::{Known, Problem};
+use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use untuned::vector;
+
 use super::linear::{Matrix, cholesky_solve, largest_eigenvalue_bound, newton};
 use super::random::Random;
 use super::{count, seed};
-use crate::problem::{Known, Problem};
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
-use crate::vector;
 
 /// Regression with the fourth power: `f(x) = (1/n) Σ_i (a_i·x − b_i)⁴`, with a standard normal `A` and
 /// `b = A x̄ + noise·z`, all from the seed. It starts at 0.

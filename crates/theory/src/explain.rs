@@ -3,19 +3,19 @@
 use std::ops::ControlFlow;
 
 use serde::Serialize;
+use untuned::minimize::{Iterate, Observer, Run};
+use untuned::problem::{Known, Problem};
+use untuned::rules::RuleSpec;
+use untuned::spec::number;
 
-use super::bounds::{self, Bound, Constants, Origin, Quantity, Speaks};
-use super::inequalities::{self as paper, Check, Gap, Pair, Verdict};
-use super::probe::{Clipping, Probe, Reading};
-use crate::minimize::{Iterate, Observer, Run};
-use crate::problem::{Known, Problem};
-use crate::rules::RuleSpec;
-use crate::spec::number;
+use crate::bounds::{self, Bound, Constants, Origin, Quantity, Speaks};
+use crate::inequalities::{self as paper, Check, Gap, Pair, Verdict};
+use crate::probe::{Clipping, Probe, Reading};
 
 /// Checks assumptions, lemmas and propositions at every iterate of a run, and its result against the bounds.
 ///
 /// Per step it measures two distances and keeps a copy of the last point and gradient. See the
-/// [module](crate::theory) for an example.
+/// [front page](crate) for an example.
 pub struct Explainer<'a> {
     known: &'a Known,
     rule: &'a RuleSpec,
@@ -182,7 +182,7 @@ pub struct Explanation {
     pub steps: u64,
     /// The steps that were made.
     pub made: u64,
-    /// [`Outcome::word`](crate::Outcome::word).
+    /// [`Outcome::word`](untuned::Outcome::word).
     pub outcome: &'static str,
     /// The constants of the bounds.
     pub constants: Constants,
@@ -315,7 +315,7 @@ impl<'a> Explainer<'a> {
     }
 
     /// The run is over: what came of it. Bounds at the average need the run's uniform average
-    /// ([`Average::Uniform`](crate::average::Average::Uniform), which [`Minimizer`](crate::Minimizer) keeps unless told
+    /// ([`Average::Uniform`](untuned::average::Average::Uniform), which [`Minimizer`](untuned::Minimizer) keeps unless told
     /// otherwise).
     pub fn finish(self, run: &Run) -> Explanation {
         let local_smoothness = self.probe.read();

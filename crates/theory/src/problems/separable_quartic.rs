@@ -1,7 +1,8 @@
+use untuned::problem::{Known, Problem};
+use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec};
+use untuned::vector;
+
 use super::{count, f_star};
-use crate::problem::{Known, Problem};
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec};
-use crate::vector;
 
 /// The paper's quartic summed over the variables: `f(x) = Σ_i (L0·L1²/72·x_i⁴ + L0/4·x_i²) + f*`.
 ///

@@ -1,9 +1,8 @@
 //! Convergence bounds: what the theorems promise after `T` steps.
 
 use serde::Serialize;
-
-use crate::rules::RuleSpec;
-use crate::spec::number;
+use untuned::rules::RuleSpec;
+use untuned::spec::number;
 
 /// The constants that the bounds are made of. What is `None` is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]

@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use untuned::minimize::Minimizer;
-use untuned::problems::catalog;
 use untuned::spec::{Entry, Kind, Parameter};
-use untuned::{Problem, ProblemSpec, RuleSpec, Setting, vector};
+use untuned::{Problem, RuleSpec, Setting, vector};
+use untuned_theory::problems::{ProblemSpec, catalog};
 
 type Boxed = Box<dyn Problem + Send>;
 

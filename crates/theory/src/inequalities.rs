@@ -13,9 +13,8 @@
 //! (a gap of the size of its own rounding) the [`Verdict`] says so.
 
 use serde::Serialize;
-
-use crate::rule::over_square;
-use crate::vector;
+use untuned::rule::over_square;
+use untuned::vector;
 
 /// The rounding of the arithmetic on either side, relative to the larger one.
 const SIDES: f64 = 8.0 * f64::EPSILON;
@@ -170,7 +169,7 @@ impl Pair {
     }
 }
 
-pub(super) fn within(distance: f64, l1: f64) -> bool {
+pub(crate) fn within(distance: f64, l1: f64) -> bool {
     l1 == 0.0 || distance <= (1.0 + 1e-9) / l1
 }
 

@@ -1,8 +1,9 @@
 //! The linear algebra that finds the minimum and the constants of the problems on data.
 
+use untuned::problem::Problem;
+use untuned::vector;
+
 use super::random::Random;
-use crate::problem::Problem;
-use crate::vector;
 
 /// A dense matrix, row by row.
 #[derive(Debug, Clone)]

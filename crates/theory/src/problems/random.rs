@@ -1,5 +1,5 @@
-//! The generator behind the seeded problems: SplitMix64 and Box–Muller. It is our own so that the library keeps its
-//! three dependencies and the data never change with a dependency's version.
+//! The generator behind the seeded problems: SplitMix64 and Box–Muller. It is our own so that the
+//! data never change with a dependency's version.
 
 use std::f64::consts::TAU;
 

@@ -1,6 +1,7 @@
+use untuned::problem::{Known, Problem};
+use untuned::spec::{Entry, Spec};
+
 use super::count;
-use crate::problem::{Known, Problem};
-use crate::spec::{Entry, Spec};
 
 /// Rosenbrock's valley: `f(x) = Σ_{i<d} 100·(x_{i+1} − x_i²)² + (1 − x_i)²`, from `(−1.2, 1, −1.2, 1, …)`.
 ///

@@ -1,6 +1,7 @@
+use untuned::problem::{Known, Problem};
+use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec};
+
 use super::f_star;
-use crate::problem::{Known, Problem};
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec};
 
 /// The paper's synthetic function (Section 6.1): `f(x) = L0·L1²/72·x⁴ + L0/4·x² + f*`.
 ///

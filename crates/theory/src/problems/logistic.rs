@@ -1,10 +1,10 @@
 use thiserror::Error;
+use untuned::problem::{Known, Problem};
+#[cfg(feature = "datasets")]
+use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use untuned::vector;
 
 use super::linear::{Matrix, largest_eigenvalue_bound, newton};
-use crate::problem::{Known, Problem};
-#[cfg(feature = "datasets")]
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
-use crate::vector;
 
 /// Logistic regression: `f(w) = (1/n) Σ_i ln(1 + exp(−y_i a_i·w)) + l2/2·‖w‖²`, with labels `y_i = ±1`.
 ///
@@ -16,7 +16,8 @@ use crate::vector;
 /// named problem's, there is no minimiser at all.
 ///
 /// ```
-/// use untuned::{Problem, problems::Logistic};
+/// use untuned::Problem;
+/// use untuned_theory::problems::Logistic;
 ///
 /// let hours = [[0.5], [1.0], [1.5], [2.0], [2.5], [3.0]];
 /// let passed = [false, false, true, false, true, true];
