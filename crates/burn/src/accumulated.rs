@@ -8,14 +8,13 @@ use burn::tensor::Tensor;
 
 use crate::StepError;
 use crate::reads::Reads;
-use crate::space::Sums;
 use crate::stepper::one;
 
-/// Losses and gradients of several batches or replicas, added up; [`Stepper::step_mean`](crate::Stepper::step_mean) divides both by their
-/// number.
+/// Losses and gradients of several batches or replicas, added up. [`Stepper::step_mean`](crate::Stepper::step_mean) divides both by
+/// their number.
 ///
-/// Burn's own `GradientsAccumulator` is a sum as well, and nothing in its result says of how many: a step with its gradients and the loss
-/// of one batch is another step.
+/// Burn's own `GradientsAccumulator` also adds up, but it does not say how many gradients there are. A step with its gradients and the
+/// loss of one batch is another step.
 #[derive(Default)]
 pub struct Accumulated {
     pub(crate) gradients: GradientsParams,
@@ -28,14 +27,14 @@ impl Accumulated {
         Accumulated::default()
     }
 
-    /// Adds a batch: its loss, and the gradients of the module's parameters, which may be those of a copy on another device.
+    /// Adds a batch: its loss, and the gradients of the module's parameters. The gradients may be on another device.
     ///
     /// # Errors
     /// When the loss is not one number; nothing is added then.
-    pub fn add<M: Module, const D: usize>(
+    pub fn add<T: Module, const D: usize>(
         &mut self,
         loss: Tensor<D>,
-        module: &M,
+        module: &T,
         gradients: GradientsParams,
     ) -> Result<(), StepError> {
         self.losses.push(one(loss)?);
@@ -70,15 +69,14 @@ impl ModuleVisitor for Add<'_> {
     }
 }
 
-/// The loss of replicas that each make their own step: all must see the same one, to the last bit, or they go apart.
+/// The loss of replicas that each make their own step. All must see the same loss, to the last bit, or they come apart.
 ///
 /// # Errors
 /// When they differ, are none, or are not one number each.
 pub fn agreed<const D: usize>(losses: impl IntoIterator<Item = Tensor<D>>) -> Result<f64, StepError> {
     let losses = losses.into_iter().map(one).collect::<Result<Vec<_>, _>>()?;
-    let mut numbers = Sums::new(losses.len());
-    losses.into_iter().enumerate().for_each(|(replica, loss)| numbers.add(replica, loss));
-    let numbers = numbers.read(&Reads::default())?;
+    let numbers = Reads::default().read(losses)?;
+    let numbers: Vec<f64> = numbers.iter().flat_map(|data| data.iter::<f64>()).collect();
     let &[first, ..] = numbers.as_slice() else { return Err(StepError::NoBatch) };
     match numbers.iter().position(|loss| loss.to_bits() != first.to_bits()) {
         Some(replica) => Err(StepError::Disagreement { replica, found: numbers[replica], first }),

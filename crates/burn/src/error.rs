@@ -1,13 +1,15 @@
+//! Why a step was not made.
+
 use burn::store::RecordError;
 use burn::tensor::DType;
 use thiserror::Error;
-use untuned::{Refusal, SpecError};
+use untuned::{Refusal, SessionError, SpecError};
 
 /// Why no step was made. The module and the method are as they were.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// The rule's text is wrong, or the rule needs something that was not given.
+    /// The method's text is wrong, or the method needs something that was not given.
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// The method refuses the step: the loss or the gradient is not finite, or the formula's value is not.
@@ -53,14 +55,6 @@ pub enum StepError {
         /// Its type.
         dtype: DType,
     },
-    /// The parameters are not finite before the first step, or too large to be squared.
-    #[error(
-        "the squares of the module's parameters have the sum {square}: some are not finite, or too large; look at how they were made"
-    )]
-    Start {
-        /// `‖x_0‖²`.
-        square: f64,
-    },
     /// A gradient is of another type or shape than its parameter.
     #[error("`{name}` is {parameter} and its gradient {gradient}; both must be alike")]
     Gradient {
@@ -91,7 +85,7 @@ pub enum StepError {
         what: String,
     },
     /// The method takes the gradient as it is.
-    #[error("`{method}` takes the gradient as it is: clipping has no effect on it; leave `clip` away")]
+    #[error("`{method}` takes the gradient as it is: clipping has no effect on it; leave `clip` out")]
     Clip {
         /// The method.
         method: String,
@@ -122,6 +116,17 @@ pub enum StepError {
         /// The rule.
         rule: String,
     },
+    /// A record has another layout.
+    #[error(
+        "the record was written by {} version (format {found}), and this one reads format {reads}",
+        if found < reads { "an older" } else { "a newer" }
+    )]
+    Format {
+        /// The number of its layout.
+        found: u32,
+        /// The number of the layout that is read here.
+        reads: u32,
+    },
     /// A record does not fit.
     #[error("the record does not fit: {0}")]
     Record(String),
@@ -130,20 +135,23 @@ pub enum StepError {
     Read(String),
 }
 
-impl From<RecordError> for StepError {
-    fn from(error: RecordError) -> StepError {
-        StepError::Record(error.to_string())
+impl From<SessionError<StepError>> for StepError {
+    fn from(error: SessionError<StepError>) -> StepError {
+        match error {
+            SessionError::Refused(refusal) => StepError::Refused(refusal),
+            SessionError::Device(error) => error,
+        }
     }
 }
 
-impl From<burn_pack::Error> for StepError {
-    fn from(error: burn_pack::Error) -> StepError {
-        StepError::Record(error.to_string())
-    }
+macro_rules! record_errors {
+    ($($type:ty),*) => {
+        $(impl From<$type> for StepError {
+            fn from(error: $type) -> StepError {
+                StepError::Record(error.to_string())
+            }
+        })*
+    };
 }
 
-impl From<serde_json::Error> for StepError {
-    fn from(error: serde_json::Error) -> StepError {
-        StepError::Record(error.to_string())
-    }
-}
+record_errors!(RecordError, burn_pack::Error, serde_json::Error);

@@ -4,19 +4,19 @@ use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, GradientCheckpointingStrategy, Tensor};
 
 use crate::StepError;
-use crate::space::{Part, Slot};
+use crate::space::{Part, Slot, Vector};
 
 /// Makes parameters that have the same id the same again: every one becomes the first of them.
 ///
-/// Burn loads a record into every place of a module for itself. A parameter that is used in two places then has two values with two
-/// gradients, of which [`GradientsParams`] keeps only the last. Call this after loading weights into a module that shares parameters;
-/// [`Stepper::step`](crate::Stepper::step) itself never lets them come apart.
-pub fn tie<M: Module>(module: M) -> M {
+/// Burn loads a record into each place of a module alone. A parameter that is used in two places then has two values with two
+/// gradients, and [`GradientsParams`] keeps only the last of these. Call this after loading weights into a module that shares
+/// parameters. [`Stepper::step`](crate::Stepper::step) itself never lets them come apart.
+pub fn tie<T: Module>(module: T) -> T {
     /// The first value of each id.
     struct Tie(HashMap<ParamId, Box<dyn Any>>);
 
@@ -70,100 +70,88 @@ pub(crate) struct Taken {
     places: HashMap<ParamId, usize>,
     /// The ids that stand in several places.
     tied: HashSet<ParamId>,
-    path: Path,
     /// The first thing that is wrong.
     error: Option<StepError>,
 }
 
-/// Where in the module a parameter is: names with points between them.
-#[derive(Default)]
-struct Path {
-    text: String,
-    /// How long it was before each of its names.
-    before: Vec<usize>,
-}
-
-impl Path {
-    fn enter(&mut self, name: &str) {
-        self.before.push(self.text.len());
-        if !self.text.is_empty() {
-            self.text.push('.');
-        }
-        self.text.push_str(name);
-    }
-
-    fn exit(&mut self) {
-        self.text.truncate(self.before.pop().unwrap_or(0));
-    }
-}
-
 impl Taken {
-    /// Takes the parameters out of a module, so that nobody else has them and they can be changed in place; the module is not usable
-    /// until they are [back](Taken::put). Those that are as they are `known` from the step before are not described again.
-    pub(crate) fn take<M: Module>(module: &mut M, gradients: GradientsParams, known: &[Arc<Slot>]) -> Taken {
-        let mut take = Take { taken: Taken::default(), gradients, known };
+    /// Takes the parameters out of a module, so that nobody else has them and they can be changed in place. The module is of no use
+    /// until they are [back](Taken::put). A parameter that is `known` from the step before is not described again.
+    pub(crate) fn take<T: Module>(module: &mut T, gradients: &GradientsParams, known: &[Arc<Slot>]) -> Taken {
+        let (taken, path) = (Taken::default(), Vec::new());
+        let mut take = Take { taken, gradients, known, path };
         *module = module.clone().map(&mut take);
         take.taken
     }
 
     /// The same without taking: the module has them, too.
-    pub(crate) fn look<M: Module>(module: &M, gradients: &GradientsParams, known: &[Arc<Slot>]) -> Taken {
-        let mut look = Look { taken: Taken::default(), gradients, known };
-        module.visit(&mut look);
-        look.taken
+    pub(crate) fn look<T: Module>(module: &T, gradients: &GradientsParams, known: &[Arc<Slot>]) -> Taken {
+        Taken::take(&mut module.clone(), gradients, known)
     }
 
-    /// Refuses what cannot be trained.
+    /// Refuses parameters that cannot be trained.
     pub(crate) fn check(&mut self) -> Result<(), StepError> {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// Puts parameters back, all places with the same id sharing one; there are as many of them as slots.
-    pub(crate) fn put<M: Module>(self, module: &mut M, x: Vec<Part>) {
-        let x = x.into_iter().map(Some).collect();
+    /// Refuses, in addition, a module without any gradient.
+    pub(crate) fn check_gradients(&mut self) -> Result<(), StepError> {
+        self.check()?;
+        if self.gradients.iter().all(Option::is_none) {
+            return Err(StepError::NoGradient { parameters: self.slots.len() });
+        }
+        Ok(())
+    }
+
+    /// Puts parameters back, as many as there are slots. All places with the same id share one.
+    pub(crate) fn put<T: Module>(self, module: &mut T, x: Vector) {
+        let x = x.0.into_iter().map(Some).collect();
         let mut put = Put { x, made: HashMap::new(), taken: self };
         *module = module.clone().map(&mut put);
     }
+}
 
-    /// Remembers a parameter and its gradient, where it was not seen in another place.
-    fn enter<const D: usize>(
-        &mut self,
-        id: ParamId,
-        tensor: Tensor<D>,
-        gradient: Option<Tensor<D>>,
-        known: &[Arc<Slot>],
-    ) {
-        if self.places.contains_key(&id) {
-            self.tied.insert(id);
-            return;
+/// Refuses parameters that are not those of the steps before.
+pub(crate) fn check_same(before: &[Arc<Slot>], now: &[Arc<Slot>]) -> Result<(), StepError> {
+    for (before, now) in before.iter().zip(now).filter(|(before, now)| !Arc::ptr_eq(before, now)) {
+        if before.id != now.id {
+            let what = format!("`{}` has taken the place of `{}`", now.name, before.name);
+            return Err(StepError::Module { what });
         }
-        self.contexts.push(Context::of(&tensor));
-        let tensor = tensor.inner();
-        let (dtype, device, shape) = (tensor.dtype(), tensor.device(), tensor.dims());
-        let is_it = |slot: &&Arc<Slot>| {
-            (slot.id, slot.dtype, &slot.shape[..], &slot.device) == (id, dtype, &shape[..], &device)
-        };
-        let slot = match known.get(self.slots.len()).filter(is_it) {
-            Some(slot) => slot.clone(),
-            None => {
-                let (name, shape) = (self.path.text.as_str().into(), shape.to_vec());
-                Arc::new(Slot { id, name, shape, dtype, device })
-            }
-        };
-        self.error = self.error.take().or_else(|| slot.wrong(gradient.as_ref()));
-        self.places.insert(id, self.slots.len());
-        let len = slot.len();
-        self.slots.push(slot);
-        self.x.push(tensor.reshape([len]));
-        self.gradients.push(gradient.map(|gradient| {
-            let len = gradient.shape().num_elements();
-            gradient.inner().reshape([len])
-        }));
+        if before.device != now.device {
+            let (found, expected) = (format!("{:?}", now.device), format!("{:?}", before.device));
+            return Err(StepError::Device { name: now.name.to_string(), found, expected });
+        }
     }
+    check_alike(before, now)
+}
+
+/// Refuses parameters of other types or shapes than those of the steps before. Ids and devices may be others.
+pub(crate) fn check_alike(before: &[Arc<Slot>], now: &[Arc<Slot>]) -> Result<(), StepError> {
+    let differ = |what: String| Err(StepError::Module { what });
+    for (before, now) in before.iter().zip(now).filter(|(before, now)| !Arc::ptr_eq(before, now)) {
+        if (before.dtype, &before.shape) != (now.dtype, &now.shape) {
+            return differ(format!("`{}` is {}, and it was {}", now.name, now.what(), before.what()));
+        }
+    }
+    if before.len() != now.len() {
+        let (before, now) = (before.len(), now.len());
+        return differ(format!("{now} parameters require a gradient, and before there were {before}"));
+    }
+    Ok(())
+}
+
+/// Type and shape, in words.
+fn what(dtype: DType, shape: &[usize]) -> String {
+    format!("{dtype:?} of the shape {shape:?}")
 }
 
 impl Slot {
-    /// What stands against training it with this gradient.
+    fn what(&self) -> String {
+        what(self.dtype, &self.shape)
+    }
+
+    /// The reason why it cannot be trained with this gradient.
     fn wrong<const D: usize>(&self, gradient: Option<&Tensor<D>>) -> Option<StepError> {
         let (name, dtype) = (|| self.name.to_string(), self.dtype);
         if !matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::Flex32) {
@@ -171,8 +159,7 @@ impl Slot {
         }
         let gradient = gradient?;
         if (gradient.dtype(), &gradient.dims()[..]) != (dtype, &self.shape[..]) {
-            let what = |dtype: DType, dims: &[usize]| format!("{dtype:?} of the shape {dims:?}");
-            let (parameter, gradient) = (what(dtype, &self.shape), what(gradient.dtype(), &gradient.dims()));
+            let (parameter, gradient) = (self.what(), what(gradient.dtype(), &gradient.dims()));
             return Some(StepError::Gradient { name: name(), parameter, gradient });
         }
         let device = gradient.device();
@@ -185,17 +172,19 @@ impl Slot {
 
 struct Take<'a> {
     taken: Taken,
-    gradients: GradientsParams,
+    gradients: &'a GradientsParams,
     known: &'a [Arc<Slot>],
+    /// The names that lead to the parameter at hand.
+    path: Vec<String>,
 }
 
 impl ModuleMapper for Take<'_> {
     fn enter_module(&mut self, name: &str, _: &str) {
-        self.taken.path.enter(name);
+        self.path.push(name.to_string());
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.taken.path.exit();
+        self.path.pop();
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
@@ -203,34 +192,40 @@ impl ModuleMapper for Take<'_> {
             return param;
         }
         let id = param.id;
-        let gradient = self.gradients.remove(id);
         param.map(|tensor| {
-            self.taken.enter(id, tensor, gradient, self.known);
-            Tensor::empty([0; D], &self.taken.slots[self.taken.places[&id]].device)
+            let device = tensor.device().inner();
+            self.enter(id, tensor);
+            Tensor::empty([0; D], &device)
         })
     }
 }
 
-struct Look<'a> {
-    taken: Taken,
-    gradients: &'a GradientsParams,
-    known: &'a [Arc<Slot>],
-}
-
-impl ModuleVisitor for Look<'_> {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.taken.path.enter(name);
-    }
-
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.taken.path.exit();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if param.is_require_grad() {
-            let gradient = self.gradients.get(param.id);
-            self.taken.enter(param.id, param.base(), gradient, self.known);
+impl Take<'_> {
+    /// Remembers a parameter and its gradient, where it was not seen in another place.
+    fn enter<const D: usize>(&mut self, id: ParamId, tensor: Tensor<D>) {
+        let taken = &mut self.taken;
+        if taken.places.contains_key(&id) {
+            taken.tied.insert(id);
+            return;
         }
+        taken.contexts.push(Context::of(&tensor));
+        let (tensor, gradient) = (tensor.inner(), self.gradients.get::<D>(id));
+        let (dtype, device, shape) = (tensor.dtype(), tensor.device(), tensor.dims());
+        let is_it = |slot: &&Arc<Slot>| {
+            (slot.id, slot.dtype, &slot.shape[..], &slot.device) == (id, dtype, &shape[..], &device)
+        };
+        let slot = self.known.get(taken.slots.len()).filter(is_it).cloned().unwrap_or_else(|| {
+            let (name, shape) = (self.path.join(".").into(), shape.to_vec());
+            Arc::new(Slot { id, name, shape, dtype, device: device.clone() })
+        });
+        if taken.error.is_none() {
+            taken.error = slot.wrong(gradient.as_ref());
+        }
+        taken.places.insert(id, taken.slots.len());
+        taken.slots.push(slot);
+        let list = |tensor: Tensor<D>| tensor.flatten::<1>(0, D - 1);
+        taken.x.push(list(tensor));
+        taken.gradients.push(gradient.map(|gradient| list(gradient.inner())));
     }
 }
 
@@ -249,7 +244,9 @@ impl ModuleMapper for Put {
             return param.map(|_| made.clone());
         }
         let Some(part) = self.x[place].take() else { return param };
-        let tensor = self.taken.contexts[place].restore(part.shaped(&self.taken.slots[place]), id);
+        let slot = &self.taken.slots[place];
+        let tensor = part.tensor(std::array::from_fn(|i| slot.shape[i]), &slot.device);
+        let tensor = self.taken.contexts[place].restore(tensor, id);
         if self.taken.tied.contains(&id) {
             self.made.insert(id, Box::new(tensor.clone()));
         }

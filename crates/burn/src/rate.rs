@@ -7,93 +7,70 @@ use burn::lr_scheduler::{LrScheduler, LrSchedulerRecord};
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use serde::{Deserialize, Serialize};
-use untuned::optimizers::{Around, At, Keep, Method, Optimizer as _, Scalar};
-use untuned::{Observation, RuleSpec, Setting, StepRule as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use untuned::{MethodSpec, Needs, Rule, RunInfo, Session, SessionState, StepRule};
 
-use crate::module::Taken;
+use crate::module::{Taken, check_alike};
 use crate::reads::Reads;
-use crate::record::MadeFor;
-use crate::space::{Parameters, Slot, Sums, Vector};
-use crate::stepper::{name, norm_of_start, one, same};
+use crate::record::{MadeFor, Saved};
+use crate::space::{Parameters, Slot, Vector};
+use crate::stepper::one;
 use crate::{Report, StepError};
 
 /// A scalar rule as Burn's [`LrScheduler`], for plain `SgdConfig::new().init()` in Burn's own `Learner`.
 ///
-/// A scheduler sees neither the loss nor the gradient. Burn trains a batch, asks the scheduler and then steps, in this order; so the model
-/// has a copy of the `Rate`, which is the same one, and shows it both:
+/// A scheduler sees neither the loss nor the gradient. Burn trains a batch, asks the scheduler and then steps, in this order. So the
+/// model has a clone of the `Rate`, which is the same one, and shows it both with [`Rate::observe`]:
+/// [the code](crate#in-burns-own-training).
 ///
-/// ```rs
-/// #[derive(Module, Debug)]
-/// struct Model { ..., #[module(skip)] rate: Rate }
+/// The steps are those of [`Stepper`](crate::Stepper) with the same rule, to the last bit, as long as SGD has no momentum, weight decay
+/// or clipping of its own. With several batches or devices a step, Burn adds gradients up: the rule then sees the means, and the rate is
+/// divided by the number of batches. Replicas that each make their own step (`ddp`) each need a `Rate` of their own and the mean of their
+/// losses ([`agreed`](crate::agreed) checks that).
 ///
-/// impl TrainStep for Model {
-///     fn step(&self, batch: Batch) -> TrainOutput<ClassificationOutput> {
-///         let item = self.forward(batch);
-///         let mut output = TrainOutput::new(self, item.loss.backward(), item);
-///         self.rate.observe(self, &output.item.loss, &mut output.grads);
-///         output
-///     }
-/// }
-///
-/// let rate = Rate::new("inexact-polyak", steps)?;
-/// let learner = Learner::new(Model::new(rate.clone(), &device), SgdConfig::new().init(), rate);
-/// ```
-///
-/// The steps are those of [`Stepper`](crate::Stepper) with the same rule, to the last bit, as long as SGD has no momentum, weight decay or
-/// clipping of its own. With several batches or devices a step, Burn adds gradients up: the rule then sees the means, and the rate is divided by
-/// the number of batches. Replicas that step for themselves (`ddp`) each need a `Rate` of their own and the mean of their losses
-/// ([`agreed`](crate::agreed) checks that).
-///
-/// A step that the rule refuses has the rate 0 and is kept in [`Rate::error`]; where the loss or the gradient is not finite the gradients
-/// are taken away, so that the module stays as it was.
-#[derive(Clone)]
-pub struct Rate {
-    inner: Arc<Mutex<Inner>>,
+/// A refused step has the rate 0, and [`Rate::error`] says why. Where the loss or the gradient is not finite, the gradients are taken
+/// away: the module stays as it was.
+pub struct Rate<R = Rule> {
+    inner: Arc<Mutex<Inner<R>>>,
 }
 
-struct Inner {
-    method: Method,
-    made_for: MadeFor,
-    step: u64,
-    x0_norm: f64,
-    /// The parameters, from the first batch on, and the same for steps that only say their size.
-    parameters: Option<(Parameters, Parameters)>,
-    /// The parameters of the beginning, where the rule needs them.
-    kept: Vec<Vector>,
+struct Inner<R> {
+    made_for: MadeFor<R>,
+    /// After the last step that was made.
+    state: SessionState<R>,
+    /// From the first batch on. Its steps change no vector.
+    session: Option<Session<R, Parameters>>,
     seen: Seen,
+    /// What the batches since the last step lead to.
+    next: Option<Result<(SessionState<R>, Report), StepError>>,
     last: Option<Report>,
     error: Option<StepError>,
 }
 
-/// What was seen since the last step.
+/// The batches since the last step.
 #[derive(Default)]
 struct Seen {
     batches: usize,
     /// The sum over the batches.
     loss: f64,
-    /// The sum over the batches.
-    gradient: Option<Vec<Tensor<1>>>,
-    /// Of the mean over the batches.
-    grad_norm: f64,
-    /// What the rule measures, with the mean of the gradients.
-    sums: Vec<f64>,
-    refused: Option<StepError>,
+    /// The sums over the batches.
+    gradients: Vec<Option<Tensor<1>>>,
+    /// Whether no batch can lead to a step any more.
+    broken: bool,
 }
 
-/// What a record holds.
-#[derive(Serialize, Deserialize)]
-struct Numbers {
-    made_for: MadeFor,
-    method: Method,
-    step: u64,
-    x0_norm: f64,
+impl<R> Clone for Rate<R> {
+    fn clone(&self) -> Rate<R> {
+        Rate { inner: self.inner.clone() }
+    }
 }
 
-impl fmt::Debug for Rate {
+impl<R: StepRule> fmt::Debug for Rate<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = self.lock();
-        f.debug_struct("Rate").field("rule", &name(&inner.method)).field("step", &inner.step).finish()
+        let name = StepRule::name(&inner.made_for.method);
+        f.debug_struct("Rate").field("rule", &name).field("last", &inner.last).finish()
     }
 }
 
@@ -101,48 +78,84 @@ impl Rate {
     /// A scalar rule from its text, such as `inexact-polyak` or `dog`, for a run of `steps` steps.
     ///
     /// # Errors
-    /// When the text is wrong or of an optimizer, or the rule jumps back to earlier points.
+    /// When the text is wrong or that of an optimizer, or the rule jumps back to earlier points.
     pub fn new(spec: &str, steps: u64) -> Result<Rate, StepError> {
-        let spec: RuleSpec = spec.parse()?;
-        let rule = spec.build(&Setting::new(steps))?;
-        let needs = rule.needs();
+        let spec: MethodSpec = spec.parse()?;
+        let rate = Rate::from_rule(spec.build_rule(&RunInfo::new(steps))?)?;
+        rate.lock().made_for.text = Some((spec.to_string(), steps));
+        Ok(rate)
+    }
+}
+
+impl<R> Rate<R> {
+    fn lock(&self) -> MutexGuard<'_, Inner<R>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R: StepRule + Clone> Rate<R> {
+    /// A rule of any type, before its first step.
+    ///
+    /// # Errors
+    /// When the rule jumps back to earlier points.
+    pub fn from_rule(rule: R) -> Result<Rate<R>, StepError> {
+        let needs = StepRule::needs(&rule);
         if needs.best || needs.origin {
-            return Err(StepError::Jumps { rule: spec.to_string() });
+            return Err(StepError::Jumps { rule: StepRule::name(&rule).to_string() });
         }
-        let mut inner = Inner::new(Method::Rule(Scalar::new(rule)));
-        inner.made_for = inner.made_for.text(&spec, steps);
+        let inner = Inner {
+            state: SessionState::new(rule.clone()),
+            made_for: MadeFor::new(rule),
+            session: None,
+            seen: Seen::default(),
+            next: None,
+            last: None,
+            error: None,
+        };
         Ok(Rate { inner: Arc::new(Mutex::new(inner)) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Shows a batch to the rule: the loss that was differentiated and the gradients of the module, before the step that they lead to.
-    pub fn observe<M: Module, const D: usize>(
+    pub fn observe<T: Module, const D: usize>(
         &self,
-        module: &M,
+        module: &T,
         loss: &Tensor<D>,
         gradients: &mut GradientsParams,
     ) {
         let mut inner = self.lock();
-        if let Err(error) = inner.observe(module, loss, gradients) {
-            *gradients = GradientsParams::new();
-            inner.seen.refused.get_or_insert(error);
+        if !inner.seen.broken {
+            inner.seen.batches += 1;
+            let next = inner.observe(module, loss, gradients);
+            inner.seen.broken = match &next {
+                Ok(_) => false,
+                // With more batches the rule may have an answer, unless a number is not finite.
+                Err(StepError::Refused(_)) => {
+                    let seen = inner.session.as_ref().and_then(|session| session.seen());
+                    seen.is_none_or(|seen| seen.check(Needs::NOTHING).is_err())
+                }
+                Err(_) => true,
+            };
+            inner.next = Some(next);
         }
-        inner.seen.batches += 1;
+        if inner.seen.broken {
+            *gradients = GradientsParams::new();
+        }
     }
 
-    /// The parameters of the beginning, for a rule that needs the distance from them and whose record is loaded: a scheduler's record holds
-    /// only numbers. May be said before or after loading it.
+    /// The parameters of the start, for a rule that needs the distance from them and whose record is loaded: a scheduler's record has
+    /// only numbers. Call this before or after loading it.
     ///
     /// # Errors
     /// When they cannot be trained.
-    pub fn start_from<M: Module>(&self, module: &M) -> Result<(), StepError> {
+    pub fn start_from<T: Module>(&self, module: &T) -> Result<(), StepError> {
         let mut inner = self.lock();
         let mut taken = Taken::look(module, &GradientsParams::new(), &[]);
         taken.check()?;
-        inner.start(&taken);
+        let mut session = inner.new_session(taken.slots)?;
+        let mut x = taken.x.into_iter().collect();
+        session.space().hold(&mut x);
+        session.start(&x)?;
+        inner.session = Some(session);
         Ok(())
     }
 
@@ -158,144 +171,87 @@ impl Rate {
 
     /// The bytes that are kept: a copy of the parameters for a rule that needs the distance from the start, else nothing.
     pub fn memory(&self) -> usize {
-        self.lock().kept.iter().map(Vector::bytes).sum()
+        let inner = self.lock();
+        let vectors = inner.session.iter().flat_map(|session| session.vectors());
+        vectors.map(|(_, vector)| vector.bytes()).sum()
     }
 }
 
-impl Inner {
-    /// Before the first step.
-    fn new(method: Method) -> Inner {
-        Inner {
-            made_for: MadeFor::new(&method),
-            method,
-            step: 0,
-            x0_norm: 0.0,
-            parameters: None,
-            kept: Vec::new(),
-            seen: Seen::default(),
-            last: None,
-            error: None,
-        }
+impl<R: StepRule + Clone> Inner<R> {
+    fn new_session(&self, slots: Vec<Arc<Slot>>) -> Result<Session<R, Parameters>, StepError> {
+        let space = Parameters::new(slots, true, true, Reads::default()).still();
+        Session::reserving(self.made_for.method.clone(), space, 1)
     }
 
-    /// Keeps what the rule needs of the beginning.
-    fn start(&mut self, taken: &Taken) {
-        let parameters = Parameters::new(taken.slots.clone(), true, true);
-        let parts = taken.x.iter().enumerate().map(|(at, x)| parameters.part(at, x.clone()));
-        let keeps = self.method.keeps();
-        if !keeps.is_empty() {
-            let Ok(kept) = Keep::all(&parameters, &keeps, &Vector(parts.collect()));
-            self.kept = kept;
-        }
-        let still = parameters.clone().still();
-        self.parameters = Some((parameters, still));
-    }
-
-    fn observe<M: Module, const D: usize>(
+    /// What the batches so far, with this one, lead to.
+    fn observe<T: Module, const D: usize>(
         &mut self,
-        module: &M,
+        module: &T,
         loss: &Tensor<D>,
-        gradients: &mut GradientsParams,
-    ) -> Result<(), StepError> {
+        gradients: &GradientsParams,
+    ) -> Result<(SessionState<R>, Report), StepError> {
         let loss = one(loss.clone())?;
-        let known = self.parameters.as_ref().map_or(&[][..], |(parameters, _)| &parameters.slots);
+        let known = self.session.as_ref().map_or(&[][..], |session| &session.space().slots);
         let mut taken = Taken::look(module, gradients, known);
-        taken.check()?;
-        if taken.gradients.iter().all(Option::is_none) {
-            return Err(StepError::NoGradient { parameters: taken.slots.len() });
+        taken.check_gradients()?;
+        if self.session.is_none() {
+            self.session = Some(self.new_session(taken.slots.clone())?);
         }
-        match &self.parameters {
-            None if self.step > 0 && !self.method.keeps().is_empty() => {
-                return Err(StepError::NoStart { rule: name(&self.method) });
-            }
-            None => self.start(&taken),
-            Some((parameters, _)) => {
-                // A replica's module is on a device of its own, and the module of the beginning may have had other ids.
-                let alike = |(at, slot): (usize, &Arc<Slot>)| match parameters.slots.get(at) {
-                    Some(known) if !Arc::ptr_eq(slot, known) => {
-                        let (id, device) = (known.id, known.device.clone());
-                        Arc::new(Slot { id, device, ..Slot::clone(slot) })
-                    }
-                    _ => slot.clone(),
-                };
-                let slots: Vec<_> = taken.slots.iter().enumerate().map(alike).collect();
-                same(&parameters.slots, &slots)?;
-            }
+        let Inner { session: Some(session), state, seen, .. } = self else { unreachable!("made above") };
+        session.load(state.clone());
+        let keeps_start = !session.vector_names().is_empty();
+        if keeps_start && session.steps() > 0 && session.vectors().next().is_none() {
+            return Err(StepError::NoStart { rule: StepRule::name(session.method()).to_string() });
         }
-        let Inner { method, parameters: Some((parameters, _)), kept, seen, .. } = self else {
-            unreachable!("set above")
-        };
-        let there = |at: usize, tensor: Tensor<1>| tensor.to_device(&parameters.slots[at].device);
-        let gradient = taken.gradients.drain(..).enumerate().map(|(at, gradient)| match gradient {
-            Some(gradient) => there(at, gradient),
-            None => parameters.tensor(at, parameters.zero(at)),
-        });
-        let gradient: Vec<Tensor<1>> = match seen.gradient.take() {
-            Some(sum) => sum.into_iter().zip(gradient).map(|(sum, gradient)| sum + gradient).collect(),
-            None => gradient.collect(),
-        };
-        let part = |(at, tensor): (usize, &Tensor<1>)| parameters.part(at, tensor.clone());
-        let mut vector = Vector(gradient.iter().enumerate().map(part).collect());
-        if seen.batches > 0 {
-            parameters.scale(((seen.batches + 1) as f64).recip(), &mut vector);
+        let Parameters { slots, .. } = session.space();
+        // A replica's module is on a device of its own, and the module of the start may have had other ids.
+        check_alike(slots, &taken.slots)?;
+        seen.gradients.resize(slots.len(), None);
+        for ((sum, gradient), slot) in seen.gradients.iter_mut().zip(taken.gradients).zip(slots) {
+            let gradient = gradient.map(|gradient| gradient.to_device(&slot.device));
+            *sum = match (sum.take(), gradient) {
+                (Some(sum), Some(gradient)) => Some(sum + gradient),
+                (sum, gradient) => sum.or(gradient),
+            };
         }
-        // As in a `Stepper`: the loss, ‖x_0‖², ‖g‖², and what the method measures.
-        let mut sums = Sums::new(3 + method.measures());
-        sums.add(0, loss);
+        let gradient = session.space().mean_gradient(seen.gradients.clone(), seen.batches);
         let mut x = Vector::default();
-        if self.step == 0 || !kept.is_empty() {
-            let tensors = taken.x.drain(..).enumerate().map(|(at, x)| parameters.part(at, there(at, x)));
-            x.0.extend(tensors);
+        if keeps_start {
+            x = taken.x.into_iter().zip(slots).map(|(x, slot)| x.to_device(&slot.device)).collect();
+            session.space().hold(&mut x);
         }
-        if self.step == 0 {
-            parameters.square_norm(&x, &mut sums, 1);
-        }
-        let around = Around::default();
-        let at = At { space: &*parameters, around: &around, x: &mut x, gradient: &vector, kept };
-        if !method.measure(&at, &mut sums, 2) {
-            parameters.square_norm(&vector, &mut sums, 2);
-        }
-        let sums = sums.read(&Reads::default())?;
-        if self.step == 0 {
-            self.x0_norm = norm_of_start(sums[1])?;
-        }
-        let (loss, grad_norm) = (sums[0], sums[2].sqrt());
-        Observation::new(self.step, loss, grad_norm).check()?;
-        seen.loss += loss;
-        (seen.grad_norm, seen.sums) = (grad_norm, sums[3..].to_vec());
-        seen.gradient = Some(gradient);
-        Ok(())
+        session.sums().set(0, vec![loss]);
+        let made = session.advance_reading(&mut x, &gradient, |sums| {
+            seen.loss += sums[0];
+            Some(seen.loss / seen.batches as f64)
+        })?;
+        Ok((session.save(), Report::new(made, false)))
     }
 
     /// The rate of the next step, for the sum of the gradients.
     fn rate(&mut self) -> Result<f64, StepError> {
         let seen = std::mem::take(&mut self.seen);
-        assert!(
-            seen.batches > 0,
-            "no batch was shown since the last step: call `Rate::observe` in `TrainStep::step`"
-        );
-        if let Some(error) = seen.refused {
-            return Err(error);
+        let next = self.next.take();
+        let next =
+            next.expect("no batch was shown since the last step: call `Rate::observe` in `TrainStep::step`");
+        if let (Err(_), Some(session)) = (&next, &mut self.session) {
+            session.load(self.state.clone());
+            if session.steps() == 0 {
+                // The next step may be from another point, which then is the start.
+                self.session = None;
+            }
         }
-        let Inner { method, parameters: Some((_, parameters)), kept, step, .. } = self else {
-            unreachable!("set with the first batch")
-        };
-        let (count, grad_norm) = (seen.batches as f64, seen.grad_norm);
-        let loss = seen.loss / count;
-        let (x0_norm, dimension) = (self.x0_norm, parameters.dimension());
-        let observed = Observation { x0_norm, dimension, ..Observation::new(*step, loss, grad_norm) };
-        let (around, mut nothing) = (Around::default(), Vector::default());
-        let at =
-            At { space: &*parameters, around: &around, x: &mut nothing, gradient: &Vector::default(), kept };
-        let made = method.step(&observed, &seen.sums, at)?;
-        let report = Report { step: *step, loss, grad_norm, rate: made.size, kind: made.kind, best: false };
+        let (state, report) = next?;
+        self.state = state;
         self.last = Some(report);
-        *step += 1;
-        Ok(made.size / count)
+        Ok(report.rate / seen.batches as f64)
     }
 }
 
-impl LrScheduler for Rate {
+impl<R> LrScheduler for Rate<R>
+where
+    R: StepRule + Clone + PartialEq + Serialize + DeserializeOwned + Send + 'static,
+{
     /// The rate of the step from the batches that were shown since the last one, or 0 where it is refused.
     ///
     /// # Panics
@@ -307,12 +263,11 @@ impl LrScheduler for Rate {
         result.unwrap_or(0.0)
     }
 
-    /// The rule's state. A record of Burn's schedulers holds numbers and no text: its bytes stand eight to a number.
+    /// The rule's state. A record of Burn's schedulers has numbers and no text: eight bytes of text are one number.
     fn to_record(&self) -> LrSchedulerRecord {
         let inner = self.lock();
-        let (made_for, method) = (inner.made_for.clone(), inner.method.clone());
-        let numbers = Numbers { made_for, method, step: inner.step, x0_norm: inner.x0_norm };
-        let text = serde_json::to_vec(&numbers).expect("a rule's numbers are written as text");
+        let saved = Saved::new(inner.made_for.clone(), inner.state.clone());
+        let text = serde_json::to_vec(&saved).expect("a rule's numbers are written as text");
         let mut record = LrSchedulerRecord::new().with_scalar("bytes", text.len());
         for (i, word) in text.chunks(8).enumerate() {
             let mut bytes = [0; 8];
@@ -326,22 +281,19 @@ impl LrScheduler for Rate {
     /// When the record is not that of the same rule with the same parameters, for a run of the same length.
     fn load_record(&mut self, record: LrSchedulerRecord) {
         let mut inner = self.lock();
-        let Some(Numbers { made_for, method, step, x0_norm }) = read(&record) else {
-            panic!("the record is not the state of a `Rate`")
-        };
-        if let Some(difference) = made_for.difference(&inner.made_for) {
-            panic!("the record does not fit: {difference}")
-        }
-        (inner.method, inner.step, inner.x0_norm) = (method, step, x0_norm);
-        (inner.seen, inner.last, inner.error) = (Seen::default(), None, None);
+        let Some(text) = read_text(&record) else { panic!("the record is not the state of a `Rate`") };
+        let saved = Saved::read(&text, &inner.made_for).unwrap_or_else(|error| panic!("{error}"));
+        (inner.state, inner.seen, inner.next) = (saved.state, Seen::default(), None);
+        (inner.last, inner.error) = (None, None);
     }
 }
 
-fn read(record: &LrSchedulerRecord) -> Option<Numbers> {
+fn read_text(record: &LrSchedulerRecord) -> Option<Vec<u8>> {
     let len: usize = record.scalar("bytes")?;
     let mut text = Vec::with_capacity(len.next_multiple_of(8).min(1 << 16));
     for i in 0..len.div_ceil(8) {
         text.extend(record.scalar::<u64>(&i.to_string())?.to_le_bytes());
     }
-    serde_json::from_slice(text.get(..len)?).ok()
+    text.truncate(len);
+    Some(text)
 }

@@ -1,14 +1,15 @@
-//! Reads from the device, of which every one makes the processor wait.
+//! Reads from the device. Each of them makes the CPU wait.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::tensor::{Tensor, TensorData, Transaction};
 
 use crate::StepError;
 
-/// All reads from a device are made here, and counted.
-#[derive(Debug, Default)]
-pub(crate) struct Reads(AtomicU64);
+/// Makes all reads from a device, and counts them. Clones have one count.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reads(Arc<AtomicU64>);
 
 impl Reads {
     /// Reads tensors, all that are on one device at once.
@@ -35,19 +36,12 @@ impl Reads {
     }
 }
 
-impl Clone for Reads {
-    /// A count of its own, from here on.
-    fn clone(&self) -> Reads {
-        Reads(AtomicU64::new(self.count()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// What reads elsewhere is not counted. The one exception takes memory that is in reach already.
+    /// A read elsewhere is not counted. The one exception takes memory that is in reach already.
     #[test]
     fn nothing_reads_elsewhere() {
         let mut found = Vec::new();

@@ -3,62 +3,37 @@
 use std::convert::Infallible;
 
 use burn::tensor::Tensor;
-use untuned::optimizers::interpreter::Tensors;
+use untuned::interpreter::Tensors;
 
-/// Those of a list of numbers.
+/// The operations of a list of numbers.
 pub(crate) struct Lists;
 
-type Computed = Result<Tensor<1>, Infallible>;
+type List = Tensor<1>;
+
+macro_rules! operations {
+    ($($name:ident($($argument:ident: $type:ty),*) = $result:expr;)*) => {
+        $(fn $name($($argument: $type),*) -> Result<List, Infallible> {
+            Ok($result)
+        })*
+    };
+}
 
 impl Tensors for Lists {
-    type Tensor = Tensor<1>;
+    type Tensor = List;
     type Error = Infallible;
 
-    fn add(a: Tensor<1>, b: Tensor<1>) -> Computed {
-        Ok(a.add(b))
-    }
-
-    fn subtract(a: Tensor<1>, b: Tensor<1>) -> Computed {
-        Ok(a.sub(b))
-    }
-
-    fn multiply(a: Tensor<1>, b: Tensor<1>) -> Computed {
-        Ok(a.mul(b))
-    }
-
-    fn divide(a: Tensor<1>, b: Tensor<1>) -> Computed {
-        Ok(a.div(b))
-    }
-
-    fn add_number(a: Tensor<1>, number: f64) -> Computed {
-        Ok(a.add_scalar(number))
-    }
-
-    fn multiply_number(a: Tensor<1>, number: f64) -> Computed {
-        Ok(a.mul_scalar(number))
-    }
-
-    fn divide_number(a: Tensor<1>, number: f64) -> Computed {
-        Ok(a.div_scalar(number))
-    }
-
-    fn negate(a: Tensor<1>) -> Computed {
-        Ok(a.neg())
-    }
-
-    fn root(a: Tensor<1>) -> Computed {
-        Ok(a.sqrt())
-    }
-
-    fn absolute(a: Tensor<1>) -> Computed {
-        Ok(a.abs())
-    }
-
-    fn above(a: Tensor<1>, b: Tensor<1>, then: Tensor<1>, otherwise: Tensor<1>) -> Computed {
-        Ok(otherwise.mask_where(a.greater(b), then))
-    }
-
-    fn filled(like: &Tensor<1>, number: f64) -> Computed {
-        Ok(like.full_like(number))
+    operations! {
+        add(a: List, b: List) = a.add(b);
+        subtract(a: List, b: List) = a.sub(b);
+        multiply(a: List, b: List) = a.mul(b);
+        divide(a: List, b: List) = a.div(b);
+        add_number(a: List, number: f64) = a.add_scalar(number);
+        multiply_number(a: List, number: f64) = a.mul_scalar(number);
+        divide_number(a: List, number: f64) = a.div_scalar(number);
+        negate(a: List) = a.neg();
+        root(a: List) = a.sqrt();
+        absolute(a: List) = a.abs();
+        above(a: List, b: List, then: List, otherwise: List) = otherwise.mask_where(a.greater(b), then);
+        filled(like: &List, number: f64) = like.full_like(number);
     }
 }

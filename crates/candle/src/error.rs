@@ -31,7 +31,7 @@ pub enum Error {
     )]
     NoClipping {
         /// The method.
-        method: &'static str,
+        method: String,
     },
     /// There is nothing to train.
     #[error("there are no variables to train: all are frozen or hold integers, or none were given")]
@@ -108,7 +108,7 @@ pub enum Error {
     )]
     LossNeeded {
         /// The method.
-        method: &'static str,
+        method: String,
     },
     /// The method refused the step: a loss or a gradient is not finite, or too large, or the run is longer than it was made for.
     #[error("{refusal}{}", because(variables))]

@@ -3,8 +3,9 @@
 use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Storage, Tensor, WithDType, bail};
 use pulp::Arch;
 use std::cell::RefCell;
-use untuned::optimizers::slices::{self, Sums};
-use untuned::optimizers::{Change, Here, Measure, Number};
+use std::ops::Deref;
+use untuned::formula::{Change, Measure, Number, TensorInfo};
+use untuned::slices::{self, Sums};
 
 /// The numbers of a tensor on the CPU, f64 or f32.
 pub(crate) trait Element: Number + WithDType + Into<f64> {
@@ -27,7 +28,7 @@ impl Element for f64 {
 /// Changes tensors of one shape.
 pub(crate) fn change<T, F, const S: usize, const M: usize, const R: usize>(
     scalars: [f64; S],
-    here: Here<f64>,
+    info: TensorInfo<f64>,
     change: [&Tensor; M],
     read: [&Tensor; R],
 ) -> Result<()>
@@ -36,15 +37,12 @@ where
     F: Change<S, M, R>,
 {
     let locks = read.map(|tensor| tensor.storage_and_layout());
-    let mut given: [&[T]; R] = [&[]; R];
-    for (slice, (storage, layout)) in given.iter_mut().zip(&locks) {
-        *slice = numbers(storage, layout)?;
-    }
+    let given = numbers(&locks)?;
     writing(&change, &mut [], &mut |written: &mut [&mut [T]]| {
         let written = std::array::from_fn(|i| std::mem::take(&mut written[i]));
         Arch::new().dispatch(
             #[inline(always)]
-            move || slices::change::<T, F, S, M, R>(scalars, here, written, given),
+            move || slices::change::<T, F, S, M, R>(scalars, info, written, given),
         );
     })
 }
@@ -52,7 +50,7 @@ where
 /// Sums over tensors of one shape.
 pub(crate) fn measure<T, F, const S: usize, const R: usize, const K: usize>(
     scalars: [f64; S],
-    here: Here<f64>,
+    info: TensorInfo<f64>,
     read: [&Tensor; R],
 ) -> Result<[f64; K]>
 where
@@ -60,22 +58,26 @@ where
     F: Measure<S, R, K>,
 {
     let locks = read.map(|tensor| tensor.storage_and_layout());
-    let mut given: [&[T]; R] = [&[]; R];
-    for (slice, (storage, layout)) in given.iter_mut().zip(&locks) {
-        *slice = numbers(storage, layout)?;
-    }
+    let given = numbers(&locks)?;
     let sums = Arch::new().dispatch(
         #[inline(always)]
-        move || slices::measure::<T, F, S, R, K>(scalars, here, given, Sums::ZERO),
+        move || slices::measure::<T, F, S, R, K>(scalars, info, given, Sums::ZERO),
     );
     Ok(sums.total())
 }
 
-fn numbers<'a, T: Element>(storage: &'a Storage, layout: &Layout) -> Result<&'a [T]> {
-    match (storage, layout.contiguous_offsets()) {
-        (Storage::Cpu(cpu), Some((start, end))) => Ok(&cpu.as_slice::<T>()?[start..end]),
-        _ => bail!("a tensor that is not contiguous on the CPU"),
+/// The numbers of tensors that are locked.
+fn numbers<'a, T: Element, const R: usize>(
+    locks: &'a [(impl Deref<Target = Storage>, &Layout); R],
+) -> Result<[&'a [T]; R]> {
+    let mut given: [&[T]; R] = [&[]; R];
+    for (slice, (storage, layout)) in given.iter_mut().zip(locks) {
+        *slice = match (&**storage, layout.contiguous_offsets()) {
+            (Storage::Cpu(cpu), Some((start, end))) => &cpu.as_slice::<T>()?[start..end],
+            _ => bail!("a tensor that is not contiguous on the CPU"),
+        };
     }
+    Ok(given)
 }
 
 /// Calls `work` with the numbers of all these tensors, to be changed. Candle lends one tensor's at a time, to an operation in

@@ -1,15 +1,14 @@
-//! Training without tuning for [Candle](candle_core): any rule and any optimizer of [`untuned`] as a [`candle_nn::Optimizer`].
+//! Training without tuning for [Candle](candle_core): any method of [`untuned`], or one of your own, as a [`candle_nn::Optimizer`].
 //!
 //! - [`Untuned`]: the optimizer. [`Untuned::of`] takes a `VarMap`, [`Untuned::backward_step`] the loss.
-//! - [`Config`]: the method as a text, the number of steps, and what is put around a step.
-//! - [`Report`]: what is to be said of a step.
+//! - [`Config`]: the method, and what is put around a step.
+//! - [`Report`]: what a step was.
 //! - [`Error`]: why there was none.
 
 mod config;
 mod error;
 mod fused;
 mod optimizer;
-mod report;
 mod space;
 mod state;
 mod tensors;
@@ -18,7 +17,7 @@ mod variables;
 pub use config::Config;
 pub use error::{Error, Kind};
 pub use optimizer::Untuned;
-pub use report::Report;
+pub use untuned::Report;
 
 /// The examples in the README compile and run.
 #[cfg(doctest)]

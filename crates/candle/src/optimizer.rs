@@ -3,16 +3,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
 use candle_nn::VarMap;
-use untuned::optimizers::{
-    Around, At, Here, Keep, Measure, Method, Number, Optimizer as _, Plain, Space as _,
+use untuned::{
+    Average, Method, Optimizer, Refusal, Report, Session, SessionError, Space as _, StepOptions, space,
 };
-use untuned::{Observation, Refusal};
 
-use crate::space::{Sums, Tensors};
+use crate::config::check_not_negative;
+use crate::space::Tensors;
 use crate::variables::{self, Variable};
-use crate::{Config, Error, Report};
+use crate::{Config, Error};
 
-/// Any method of [`untuned`] as an optimizer of Candle.
+/// Any method of [`untuned`], or one of your own, as an optimizer of Candle.
 ///
 /// It is a [`candle_nn::Optimizer`]. Its own methods of the same names do the same, and return a [`Report`] or this crate's [`Error`].
 ///
@@ -36,41 +36,24 @@ use crate::{Config, Error, Report};
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Untuned {
-    pub(crate) config: Config,
+pub struct Untuned<M = Method> {
+    pub(crate) session: Session<M, Tensors>,
     pub(crate) variables: Vec<Variable>,
-    pub(crate) space: Tensors,
-    pub(crate) method: Method,
     /// The variables' own tensors: to change one is to change the variable.
     pub(crate) x: Vec<Tensor>,
-    pub(crate) kept: Vec<Vec<Tensor>>,
-    /// The step that comes.
-    pub(crate) step: u64,
-    /// What multiplies the method's rate.
-    pub(crate) rate: f64,
-    pub(crate) x0_norm: f64,
-    last: Option<Report>,
+    /// What files say of the method.
+    pub(crate) description: String,
+    pub(crate) average: Option<Average>,
     /// Whether a device failed in the middle of a change.
     pub(crate) broken: bool,
 }
 
-/// `(scale·g)²`.
-struct Square;
-
-impl Measure<1, 1, 1> for Square {
-    #[inline(always)]
-    fn each<N: Number>([scale]: [N; 1], _: Here<N>, [g]: [N; 1]) -> [N; 1] {
-        let g = scale * g;
-        [g * g]
-    }
-}
-
-impl Untuned {
+impl<M: Optimizer> Untuned<M> {
     /// For all variables of a map. Messages and files have their names.
     ///
     /// # Errors
     /// When the configuration cannot be used, or not with these variables.
-    pub fn of(variables: &VarMap, config: Config) -> Result<Untuned, Error> {
+    pub fn of(variables: &VarMap, config: Config<M>) -> Result<Untuned<M>, Error> {
         let names = match variables.data().lock() {
             Ok(data) => data.clone(),
             // A thread that panicked can have left out variables, but no half ones.
@@ -85,8 +68,8 @@ impl Untuned {
     /// When the configuration cannot be used, or not with these variables.
     pub fn named(
         variables: impl IntoIterator<Item = (String, Var)>,
-        config: Config,
-    ) -> Result<Untuned, Error> {
+        config: Config<M>,
+    ) -> Result<Untuned<M>, Error> {
         Untuned::begin(variables::named(variables), config)
     }
 
@@ -94,39 +77,34 @@ impl Untuned {
     ///
     /// # Errors
     /// When the configuration cannot be used, or not with these variables.
-    pub fn new(variables: Vec<Var>, config: Config) -> Result<Untuned, Error> {
+    pub fn new(variables: Vec<Var>, config: Config<M>) -> Result<Untuned<M>, Error> {
         Untuned::begin(variables::numbered(variables), config)
     }
 
-    fn begin(variables: Vec<Variable>, config: Config) -> Result<Untuned, Error> {
-        let method = config.build()?;
+    fn begin(variables: Vec<Variable>, config: Config<M>) -> Result<Untuned<M>, Error> {
+        config.check()?;
         let variables = variables::trained(variables, &config)?;
-        // Scalar rules decay everything, as in the paper's experiments; optimizers decay matrices.
-        let decays = |var: &Var| method.is_scalar() || var.rank() >= 2;
-        let space = Tensors::new(&variables, decays, config.fused)?.ok_or(Error::NoVariables)?;
+        let Config { method, description, weight_decay, clip, average, fused, .. } = config;
         let x: Vec<_> = variables.iter().map(|variable| variable.var.as_tensor().clone()).collect();
-        let kept = Keep::all(&space, &method.keeps(), &x)?;
-        space.check()?;
-        let mut squares = Sums::new(1);
-        space.measure(Square, [1.0], 0.0, [&x], &mut squares, 0);
-        let (x0_norm, ..) = read(&space, &x, squares, None)?;
-        if !x0_norm.is_finite() {
-            return Err(Error::Start { norm: x0_norm, names: variables::not_finite(&variables, &x) });
+        let decays = |var: &Var| method.decays_everything() || var.rank() >= 2;
+        let mut space = Tensors::new(&variables, decays, fused);
+        let squares = space.squares(&x)?;
+        let norm = space.norm(&x, squares.iter().sum())?;
+        if !norm.is_finite() {
+            return Err(Error::Start { norm, names: variables::not_finite(&variables, &x) });
         }
-        let (step, rate) = (0, 1.0);
-        Ok(Untuned {
-            config,
-            variables,
-            space,
-            method,
-            x,
-            kept,
-            step,
-            rate,
-            x0_norm,
-            last: None,
-            broken: false,
-        })
+        if method.needs().scales {
+            let size = |(x, squares): (&Tensor, f64)| (x.rank() >= 2, x.elem_count(), squares);
+            space.scales = space::scales(x.iter().zip(squares).map(size));
+        }
+        let mut session = Session::reserving(method, space, 1)?;
+        if let Some(average) = average {
+            session = session.average(average);
+        }
+        session.options = StepOptions { rate: 1.0, clip, weight_decay };
+        session.start(&x)?;
+        session.space().check()?;
+        Ok(Untuned { session, variables, x, description, average, broken: false })
     }
 
     /// Differentiates the loss, and makes a step.
@@ -154,8 +132,9 @@ impl Untuned {
     /// # Errors
     /// As [`Untuned::backward_step`]; and when the method [needs the loss](Config::needs_loss).
     pub fn step(&mut self, gradients: &GradStore) -> Result<Report, Error> {
-        if self.config.needs_loss() {
-            return Err(Error::LossNeeded { method: self.config.method.name() });
+        let method = self.method();
+        if method.needs().loss {
+            return Err(Error::LossNeeded { method: method.name().to_string() });
         }
         self.make(gradients, None)
     }
@@ -166,43 +145,26 @@ impl Untuned {
         }
         self.check_rate()?;
         let gradient = variables::gradients(&self.variables, gradients)?;
-        let around =
-            Around { rate: self.rate, clip: self.config.clip, weight_decay: self.config.weight_decay };
-        let Untuned { space, method, x, kept, .. } = self;
-        let mut sums = Sums::new(1 + method.measures());
-        if !method.measure(&At { space, around: &around, x, gradient: &gradient, kept }, &mut sums, 0) {
-            space.measure(Square, [1.0], 0.0, [&gradient], &mut sums, 0);
+        if let Some(loss) = loss {
+            self.session.sums().set(0, loss)?;
         }
-        let (grad_norm, sums, loss) = read(space, &gradient, sums, loss)?;
-        let seen = Observation {
-            x0_norm: self.x0_norm,
-            dimension: x.iter().map(|tensor| tensor.elem_count() as u64).sum(),
-            ..Observation::new(self.step, loss.unwrap_or(0.0), grad_norm)
-        };
-        let at = At { space, around: &around, x, gradient: &gradient, kept };
-        let made = match method.step(&seen, &sums, at) {
-            Ok(made) => made,
-            Err(refusal) => return Err(self.refused(refusal, &gradient)),
-        };
-        if let Err(error) = space.check() {
-            self.broken = true;
-            return Err(error.into());
+        let number = |read: &[f64]| loss.map(|_| read[0]);
+        match self.session.advance_reading(&mut self.x, &gradient, number) {
+            Ok(report) => {
+                let changed = self.session.space().check();
+                self.broken = changed.is_err();
+                changed.map(|()| report).map_err(Error::from)
+            }
+            Err(SessionError::Refused(refusal)) => Err(self.refused(refusal, &gradient)),
+            Err(SessionError::Device(error)) => Err(error.into()),
         }
-        let report = Report { step: self.step, loss, grad_norm, rate: made.size, kind: made.kind };
-        self.step += 1;
-        self.last = Some(report);
-        Ok(report)
     }
 
     pub(crate) fn check_rate(&self) -> Result<(), Error> {
-        if self.rate.is_finite() && self.rate >= 0.0 {
-            return Ok(());
-        }
-        let what = "the learning rate that was set";
-        Err(Error::Number { what, value: self.rate, want: "finite, and 0 or more" })
+        check_not_negative("the learning rate that was set", self.session.options.rate)
     }
 
-    /// A refusal, with the names of those whose gradients are no numbers, or where these are, of those that are none themselves.
+    /// A refusal, with the names of the variables whose gradients are not finite, or else of those that are not finite themselves.
     fn refused(&self, refusal: Refusal, gradient: &[Tensor]) -> Error {
         let mut variables = Vec::new();
         if matches!(refusal, Refusal::Gradient { .. } | Refusal::NotFinite { .. }) {
@@ -216,24 +178,29 @@ impl Untuned {
 
     /// The last step that was made here.
     pub fn last(&self) -> Option<&Report> {
-        self.last.as_ref()
+        self.session.last()
     }
 
     /// The steps that were made, those before a [`load`](Untuned::load) included.
     pub fn steps(&self) -> u64 {
-        self.step
+        self.session.steps()
     }
 
-    /// What a user should know of how it goes, in words: an estimate that is stuck, a rate that grows without end.
-    pub fn concern(&self) -> Option<String> {
-        self.method.concern()
+    /// The method, with its numbers.
+    pub fn method(&self) -> &M {
+        self.session.method()
     }
 
-    /// The memory, in bytes, of what the method keeps beside the variables: nothing for most scalar rules, a copy of the variables
-    /// for those that measure the distance from the start, up to five for optimizers. Beside numbers of 16 bits it keeps those of 32.
+    /// What a user should know of how the run goes: an estimate that is stuck, a rate that grows without end.
+    pub fn warning(&self) -> Option<String> {
+        self.method().warning()
+    }
+
+    /// The memory, in bytes, of the vectors beside the variables: none for most scalar rules, a copy of the variables for those that
+    /// measure the distance from the start, up to five for optimizers. Beside variables of 16 bits the vectors are f32.
     pub fn kept_bytes(&self) -> usize {
         let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
-        self.kept.iter().flatten().map(bytes).sum()
+        self.session.vectors().flat_map(|(_, vector)| vector).map(bytes).sum()
     }
 
     /// Does something with the variables at the point to be evaluated, which for Schedule-Free methods and with an
@@ -266,14 +233,15 @@ impl Untuned {
         if self.broken {
             return Err(Error::Broken);
         }
-        if !self.has_other_point() {
+        if !self.session.has_evaluation_point() {
             return Ok(None);
         }
-        let mut trained = self.space.zeros()?;
-        self.space.copy(&self.x, &mut trained);
-        self.space.check()?;
-        self.method.evaluated(&self.space, &trained, &self.kept, &mut self.x);
-        if let Err(error) = self.space.check() {
+        let space = self.session.space();
+        let mut trained = space.zeros()?;
+        space.copy(&self.x, &mut trained);
+        space.check()?;
+        self.session.write_evaluation_point(&trained, &mut self.x);
+        if let Err(error) = space.check() {
             self.put_back(&trained)?;
             return Err(error.into());
         }
@@ -281,23 +249,18 @@ impl Untuned {
     }
 
     fn put_back(&mut self, trained: &Vec<Tensor>) -> Result<(), Error> {
-        self.space.copy(trained, &mut self.x);
-        let back = self.space.check();
+        let space = self.session.space();
+        space.copy(trained, &mut self.x);
+        let back = space.check();
         self.broken |= back.is_err();
         Ok(back?)
     }
-
-    /// Whether the point to be evaluated is another one. In a space of no dimensions it costs nothing to ask.
-    fn has_other_point(&self) -> bool {
-        let kept = vec![Vec::new(); self.kept.len()];
-        self.method.evaluated(&Plain::new(0), &Vec::new(), &kept, &mut Vec::new())
-    }
 }
 
-impl candle_nn::Optimizer for Untuned {
-    type Config = Config;
+impl<M: Optimizer> candle_nn::Optimizer for Untuned<M> {
+    type Config = Config<M>;
 
-    fn new(vars: Vec<Var>, config: Config) -> candle_core::Result<Untuned> {
+    fn new(vars: Vec<Var>, config: Config<M>) -> candle_core::Result<Untuned<M>> {
         Ok(Untuned::new(vars, config)?)
     }
 
@@ -308,12 +271,12 @@ impl candle_nn::Optimizer for Untuned {
 
     /// What multiplies the rate that the method finds: 1, where nothing else was set. The rate itself is in [`Report::rate`].
     fn learning_rate(&self) -> f64 {
-        self.rate
+        self.session.options.rate
     }
 
     /// Sets what multiplies the rate that the method finds: a warm-up, or a schedule. What cannot be used is refused by the next step.
     fn set_learning_rate(&mut self, lr: f64) {
-        self.rate = lr;
+        self.session.options.rate = lr;
     }
 
     fn backward_step(&mut self, loss: &Tensor) -> candle_core::Result<()> {
@@ -329,33 +292,10 @@ fn check_loss(loss: &Tensor) -> Result<(), Error> {
     Err(Error::Loss { shape: loss.dims().to_vec(), dtype: loss.dtype() })
 }
 
-/// The norm of a vector whose sum of squares is the first of the sums, the others, and the loss: all in one read. A sum of squares
-/// that is too small to be exact, or has overflowed, is made again in other units.
-fn read(
-    space: &Tensors,
-    vector: &Vec<Tensor>,
-    sums: Sums,
-    loss: Option<&Tensor>,
-) -> Result<(f64, Vec<f64>, Option<f64>), Error> {
-    space.check()?;
-    let (mut numbers, loss) = sums.read(loss)?;
-    let squares = numbers.remove(0);
-    let scale = match space.units() {
-        Some((small, unit)) if squares < small => unit,
-        Some((_, unit)) if squares == f64::INFINITY => unit.recip(),
-        _ => return Ok((squares.sqrt(), numbers, loss)),
-    };
-    let mut again = Sums::new(1);
-    space.measure(Square, [scale], 0.0, [vector], &mut again, 0);
-    space.check()?;
-    Ok((again.read(None)?.0[0].sqrt() / scale, numbers, loss))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use candle_core::{DType, Device};
-    use untuned::average::Average;
 
     use super::*;
     use crate::space::READS;
@@ -387,11 +327,43 @@ mod tests {
         }
     }
 
+    /// The start is read once, and that read has the scales of all matrices, for a method that needs them.
     #[test]
-    fn what_is_broken_is_not_evaluated() {
-        let (mut optimizer, _) = optimizer(1.0, DType::F32, true);
-        optimizer.broken = true;
-        assert!(matches!(optimizer.evaluate(|| ()), Err(Error::Broken)));
-        assert!(matches!(optimizer.finish(), Err(Error::Broken)));
+    fn the_start_is_read_once() {
+        for fused in [true, false] {
+            for matrices in [1, 2, 7] {
+                for (method, scaled) in [("adamw", false), ("polyak-adam", true)] {
+                    let matrix =
+                        |i: usize| Var::from_tensor(&Tensor::full(1.0 + i as f32, (2, 3), &Device::Cpu)?);
+                    let vars = (0..matrices).map(matrix).collect::<Result<_, _>>().unwrap();
+                    let before = READS.get();
+                    let config = Config { fused, ..Config::new(method, 10).unwrap() };
+                    let optimizer = Untuned::new(vars, config).unwrap();
+                    assert_eq!(READS.get() - before, 1, "{method}, {matrices}, fused {fused}");
+                    let scales = &optimizer.session.space().scales;
+                    assert_eq!(
+                        scales.iter().any(|&scale| scale != 1.0),
+                        scaled && matrices > 1,
+                        "{scales:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// A change that fails cannot be taken back: only a load helps then. A measurement that fails has changed nothing.
+    #[test]
+    fn a_step_that_fails() {
+        for (method, broken) in [("gd:lr=1", true), ("dog", false)] {
+            let var = Var::new(&[1f32], &Device::Cpu).unwrap();
+            let mut optimizer = Untuned::new(vec![var.clone()], Config::new(method, 10).unwrap()).unwrap();
+            let x = std::mem::replace(&mut optimizer.x[0], Tensor::new(&[1f64], &Device::Cpu).unwrap());
+            let loss = var.sum_all().unwrap();
+            assert!(matches!(optimizer.backward_step(&loss), Err(Error::Candle(_))), "{method}");
+            optimizer.x[0] = x;
+            assert_eq!(matches!(optimizer.backward_step(&loss), Err(Error::Broken)), broken, "{method}");
+            assert_eq!(matches!(optimizer.evaluate(|| ()), Err(Error::Broken)), broken, "{method}");
+            assert_eq!(optimizer.finish().is_err(), broken, "{method}");
+        }
     }
 }

@@ -2,24 +2,25 @@
 
 use std::cell::RefCell;
 
-use candle_core::{DType, Device, Result, Tensor, Var};
-use untuned::optimizers::formula::Program;
-use untuned::optimizers::interpreter::{Plan, Value};
-use untuned::optimizers::{Change, Here, Measure, Space, scales};
+use candle_core::{DType, Device, Result, Shape, Tensor, Var};
+use untuned::Space;
+use untuned::formula::{Change, Measure, Number, Program, TensorInfo};
+use untuned::interpreter::{Plan, Tensors as _, Value};
+use untuned::space::SquareNorm;
 
 use crate::fused;
-use crate::tensors::{OneShape, scalar};
+use crate::tensors::OneShape;
 use crate::variables::{Variable, place_of};
 
 /// One tensor for each variable, in their order.
 #[derive(Debug)]
 pub(crate) struct Tensors {
     /// The shape of each, and whether it decays.
-    shapes: Vec<(Vec<usize>, bool)>,
-    /// Of each, how large its numbers are at the start, beside those of the others.
+    shapes: Vec<(Shape, bool)>,
+    /// The scale of each: 1 for methods that do not need it.
     pub(crate) scales: Vec<f64>,
     device: Device,
-    /// Of what a method keeps and computes with: numbers of 16 bits are f32 there.
+    /// The type of state vectors, and of what is computed: f32 for variables of 16 bits.
     wide: DType,
     /// Whether a pass is a loop.
     fused: bool,
@@ -34,39 +35,35 @@ pub(crate) struct Sums {
     parts: Vec<(usize, Tensor)>,
 }
 
+impl Sums {
+    /// Sets `count` sums to 0.
+    fn clear(&mut self, at: usize, count: usize) {
+        self.numbers[at..at + count].fill(0.0);
+        self.parts.retain(|(index, _)| !(at..at + count).contains(index));
+    }
+
+    /// Sets a sum to the one number of a tensor, which stays on its device until the sums are read.
+    pub(crate) fn set(&mut self, at: usize, number: &Tensor) -> Result<()> {
+        self.clear(at, 1);
+        self.parts.push((at, number.detach().reshape(())?));
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 thread_local! {
     /// How often this thread read sums.
     pub(crate) static READS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-impl Sums {
-    pub(crate) fn new(count: usize) -> Sums {
-        Sums { numbers: vec![0.0; count], parts: Vec::new() }
-    }
+/// `(scale·v)²`.
+struct ScaledSquare;
 
-    /// All sums, and the loss, in one read.
-    pub(crate) fn read(mut self, loss: Option<&Tensor>) -> Result<(Vec<f64>, Option<f64>)> {
-        #[cfg(test)]
-        READS.set(READS.get() + 1);
-        let device = self.parts.first().map(|(_, part)| part.device());
-        let alone = |loss: &Tensor| {
-            let device = device.unwrap_or(loss.device());
-            loss.detach().reshape(())?.to_device(device)
-        };
-        let loss = loss.map(alone).transpose()?;
-        let on_device: Vec<&Tensor> = self.parts.iter().map(|(_, part)| part).chain(&loss).collect();
-        let Some(first) = on_device.first() else { return Ok((self.numbers, None)) };
-        let dtype = accumulator(first.device());
-        let same = |tensor: &&Tensor| tensor.to_dtype(dtype);
-        let together = Tensor::stack(&on_device.iter().map(same).collect::<Result<Vec<_>>>()?, 0)?;
-        let values: Vec<f64> = match dtype {
-            DType::F64 => together.to_vec1()?,
-            _ => together.to_vec1::<f32>()?.into_iter().map(f64::from).collect(),
-        };
-        self.parts.iter().zip(&values).for_each(|((at, _), value)| self.numbers[*at] += value);
-        let loss = loss.and(values.last().copied());
-        Ok((self.numbers, loss))
+impl Measure<1, 1, 1> for ScaledSquare {
+    #[inline(always)]
+    fn each<N: Number>([scale]: [N; 1], _: TensorInfo<N>, [v]: [N; 1]) -> [N; 1] {
+        let v = scale * v;
+        [v * v]
     }
 }
 
@@ -76,28 +73,18 @@ fn accumulator(device: &Device) -> DType {
 }
 
 impl Tensors {
-    /// For these variables, of one kind; `decays` says of a variable whether it decays.
-    pub(crate) fn new(
-        variables: &[Variable],
-        decays: impl Fn(&Var) -> bool,
-        fused: bool,
-    ) -> Result<Option<Tensors>> {
-        let Some(Variable { var: first, .. }) = variables.first() else { return Ok(None) };
-        let wide = if first.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-        let fused = fused && first.device().is_cpu() && first.dtype() == wide;
-        let sizes = variables.iter().map(|variable| {
-            let var = &variable.var;
-            let matrix = var.rank() >= 2;
-            Ok((matrix, var.elem_count(), if matrix { square_sum(var)? } else { 0.0 }))
-        });
-        Ok(Some(Tensors {
-            scales: scales(sizes.collect::<Result<Vec<_>>>()?),
-            shapes: variables.iter().map(|v| (v.var.dims().to_vec(), decays(&v.var))).collect(),
-            device: first.device().clone(),
+    /// For these variables, of one kind. `decays` says of a variable whether it decays.
+    pub(crate) fn new(variables: &[Variable], decays: impl Fn(&Var) -> bool, fused: bool) -> Tensors {
+        let (dtype, device) = (variables[0].var.dtype(), variables[0].var.device().clone());
+        let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        Tensors {
+            shapes: variables.iter().map(|v| (v.var.shape().clone(), decays(&v.var))).collect(),
+            scales: vec![1.0; variables.len()],
+            fused: fused && device.is_cpu() && dtype == wide,
+            device,
             wide,
-            fused,
             failure: RefCell::new(None),
-        }))
+        }
     }
 
     /// What Candle could not do since this was asked last.
@@ -105,44 +92,72 @@ impl Tensors {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// The sum of squares below which it is not exact, and a unit that makes larger ones of small numbers. Squares of f32 are always
-    /// exact in f64.
-    pub(crate) fn units(&self) -> Option<(f64, f64)> {
-        match (accumulator(&self.device), self.wide) {
-            (DType::F64, DType::F64) => Some((1e-280, 2f64.powi(600))),
-            (DType::F64, _) => None,
-            _ => Some((1e-30, 2f64.powi(80))),
-        }
+    /// `Σ v²` of each tensor, all in one read.
+    pub(crate) fn squares(&self, v: &Vec<Tensor>) -> Result<Vec<f64>> {
+        let mut values = vec![0.0; v.len()];
+        let mut sums = self.sums(v.len())?;
+        self.sum(SquareNorm, [], 0.0, [v], &mut sums, |i| i);
+        self.read(&mut sums, &mut values)?;
+        Ok(values)
     }
 
     /// Does something for every variable, until it fails.
-    fn each(&self, decay: f64, mut work: impl FnMut(usize, Here<f64>) -> Result<()>) {
+    fn each(&self, decay: f64, mut work: impl FnMut(usize, TensorInfo<f64>) -> Result<()>) {
         if self.failure.borrow().is_some() {
             return;
         }
         for (i, (_, decays)) in self.shapes.iter().enumerate() {
-            let here = Here { decay: if *decays { decay } else { 0.0 }, scale: self.scales[i] };
-            if let Err(error) = work(i, here) {
+            let info = TensorInfo { decay: if *decays { decay } else { 0.0 }, scale: self.scales[i] };
+            if let Err(error) = work(i, info) {
                 *self.failure.borrow_mut() = Some(error);
                 return;
             }
         }
     }
 
-    /// Tensors to compute with. They are no variables: nobody wants a gradient of this.
-    fn given(&self, tensors: impl IntoIterator<Item = Tensor>, dtype: DType) -> Result<Vec<Tensor>> {
-        tensors.into_iter().map(|tensor| tensor.detach().to_dtype(dtype)).collect()
+    /// Adds the terms of each tensor to the sums from the index on that `at` says.
+    fn sum<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
+        &self,
+        _: F,
+        scalars: [f64; S],
+        decay: f64,
+        read: [&Vec<Tensor>; R],
+        sums: &mut Sums,
+        at: impl Fn(usize) -> usize,
+    ) {
+        if self.fused {
+            return self.each(decay, |i, info| {
+                let read = read.map(|vector| &vector[i]);
+                let parts: [f64; K] = match self.wide {
+                    DType::F64 => fused::measure::<f64, F, S, R, K>(scalars, info, read)?,
+                    _ => fused::measure::<f32, F, S, R, K>(scalars, info, read)?,
+                };
+                sums.numbers[at(i)..].iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+                Ok(())
+            });
+        }
+        let plan = Plan::new(Program::of_measure::<F, S, R, K>());
+        let dtype = accumulator(&self.device);
+        self.each(decay, |i, info| {
+            let given = given(read.map(|vector| vector[i].clone()), dtype)?;
+            let narrow = dtype != DType::F64;
+            let terms = plan.run::<OneShape>(narrow, &scalars, info, |i| Ok(given[i].clone()))?;
+            for (k, term) in terms.into_iter().enumerate() {
+                match term {
+                    Value::Tensor(term) => sums.parts.push((at(i) + k, term.sum_all()?)),
+                    Value::Number(term) => {
+                        sums.numbers[at(i) + k] += term * self.shapes[i].0.elem_count() as f64;
+                    }
+                }
+            }
+            Ok(())
+        });
     }
 }
 
-/// `Σ v²`.
-fn square_sum(var: &Var) -> Result<f64> {
-    let dtype = accumulator(var.device());
-    let sum = var.as_detached_tensor().to_dtype(dtype)?.sqr()?.sum_all()?;
-    match dtype {
-        DType::F64 => sum.to_scalar(),
-        _ => Ok(f64::from(sum.to_scalar::<f32>()?)),
-    }
+/// Tensors to compute with. They are no variables: nobody wants a gradient of this.
+fn given(tensors: impl IntoIterator<Item = Tensor>, dtype: DType) -> Result<Vec<Tensor>> {
+    tensors.into_iter().map(|tensor| tensor.detach().to_dtype(dtype)).collect()
 }
 
 /// Writes `new` into a tensor that is a variable.
@@ -158,9 +173,14 @@ impl Space for Tensors {
     /// The numbers may be f32, or computed as such.
     const LARGEST: f64 = f32::MAX as f64;
 
+    fn dimension(&self) -> u64 {
+        self.shapes.iter().map(|(shape, _)| shape.elem_count() as u64).sum()
+    }
+
     fn zeros(&self) -> Result<Vec<Tensor>> {
-        let one = |(shape, _): &(Vec<usize>, bool)| Var::zeros(shape.as_slice(), self.wide, &self.device);
-        self.shapes.iter().map(|shape| one(shape).map(Var::into_inner)).collect()
+        let one =
+            |(shape, _): &(Shape, bool)| Var::zeros(shape, self.wide, &self.device).map(Var::into_inner);
+        self.shapes.iter().map(one).collect()
     }
 
     fn copy(&self, from: &Vec<Tensor>, to: &mut Vec<Tensor>) {
@@ -177,38 +197,30 @@ impl Space for Tensors {
     ) {
         let change = change.map(|vector| &*vector);
         if self.fused {
-            return self.each(decay, |i, here| {
+            return self.each(decay, |i, info| {
                 let (change, read) = (change.map(|vector| &vector[i]), read.map(|vector| &vector[i]));
                 match self.wide {
-                    DType::F64 => fused::change::<f64, F, S, M, R>(scalars, here, change, read),
-                    _ => fused::change::<f32, F, S, M, R>(scalars, here, change, read),
+                    DType::F64 => fused::change::<f64, F, S, M, R>(scalars, info, change, read),
+                    _ => fused::change::<f32, F, S, M, R>(scalars, info, change, read),
                 }
             });
         }
         let plan = Plan::new(Program::of_change::<F, S, M, R>());
-        self.each(decay, |i, here| {
+        self.each(decay, |i, info| {
             let tensors = change.iter().chain(&read).map(|vector| vector[i].clone());
-            let given = self.given(tensors, self.wide)?;
+            let given = given(tensors, self.wide)?;
             let narrow = self.wide != DType::F64;
-            let mut new = plan.run::<OneShape>(narrow, &scalars, here, |i| Ok(given[i].clone()))?;
-            // A result that is one of the vectors as it was must not see what is written before it.
-            for value in &mut new {
-                match value {
-                    Value::Tensor(tensor)
-                        if given.iter().any(|given| place_of(given) == place_of(tensor)) =>
-                    {
-                        *tensor = tensor.force_contiguous()?;
-                    }
-                    _ => {}
+            let new = plan.run::<OneShape>(narrow, &scalars, info, |i| Ok(given[i].clone()))?;
+            let new = new.into_iter().map(|value| match value {
+                // A result that is one of the vectors as it was must not see what is written before it.
+                Value::Tensor(new) if given.iter().any(|given| place_of(given) == place_of(&new)) => {
+                    new.force_contiguous()
                 }
-            }
-            for (to, new) in change.iter().map(|vector| &vector[i]).zip(new) {
-                match new {
-                    Value::Tensor(new) => set(to, &new)?,
-                    Value::Number(new) => {
-                        set(to, &scalar(new, self.wide, &self.device)?.broadcast_as(to.shape())?)?
-                    }
-                }
+                Value::Tensor(new) => Ok(new),
+                Value::Number(new) => OneShape::filled(&given[0], new),
+            });
+            for (to, new) in change.iter().zip(new.collect::<Result<Vec<_>>>()?) {
+                set(&to[i], &new)?;
             }
             Ok(())
         });
@@ -216,53 +228,68 @@ impl Space for Tensors {
 
     fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
         &self,
-        _: F,
+        formula: F,
         scalars: [f64; S],
         decay: f64,
         read: [&Vec<Tensor>; R],
         sums: &mut Sums,
         at: usize,
     ) {
-        sums.numbers[at..at + K].fill(0.0);
-        if self.fused {
-            return self.each(decay, |i, here| {
-                let read = read.map(|vector| &vector[i]);
-                let parts: [f64; K] = match self.wide {
-                    DType::F64 => fused::measure::<f64, F, S, R, K>(scalars, here, read)?,
-                    _ => fused::measure::<f32, F, S, R, K>(scalars, here, read)?,
-                };
-                sums.numbers[at..].iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
-                Ok(())
-            });
+        sums.clear(at, K);
+        self.sum(formula, scalars, decay, read, sums, |_| at);
+    }
+
+    fn sums(&self, count: usize) -> Result<Sums> {
+        Ok(Sums { numbers: vec![0.0; count], parts: Vec::new() })
+    }
+
+    /// All in one read. Says also what the passes before it could not do.
+    fn read(&self, sums: &mut Sums, values: &mut [f64]) -> Result<()> {
+        #[cfg(test)]
+        READS.set(READS.get() + 1);
+        let parts = std::mem::take(&mut sums.parts);
+        self.check()?;
+        if !parts.is_empty() {
+            let dtype = accumulator(&self.device);
+            let same = |(_, part): &(usize, Tensor)| part.to_device(&self.device)?.to_dtype(dtype);
+            let together = Tensor::stack(&parts.iter().map(same).collect::<Result<Vec<_>>>()?, 0)?;
+            let read: Vec<f64> = together.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_vec1()?;
+            parts.iter().zip(read).for_each(|((at, _), part)| sums.numbers[*at] += part);
         }
-        let plan = Plan::new(Program::of_measure::<F, S, R, K>());
-        let dtype = accumulator(&self.device);
-        self.each(decay, |i, here| {
-            let given = self.given(read.map(|vector| vector[i].clone()), dtype)?;
-            let narrow = dtype != DType::F64;
-            let terms = plan.run::<OneShape>(narrow, &scalars, here, |i| Ok(given[i].clone()))?;
-            for (k, term) in terms.into_iter().enumerate() {
-                match term {
-                    Value::Tensor(term) => sums.parts.push((at + k, term.sum_all()?)),
-                    Value::Number(term) => sums.numbers[at + k] += term * read[0][i].elem_count() as f64,
-                }
-            }
-            Ok(())
-        });
+        values.copy_from_slice(&sums.numbers[..values.len()]);
+        Ok(())
+    }
+
+    /// Where the squares may have left the range of the sums, they are measured again in other units.
+    fn norm(&self, v: &Vec<Tensor>, squares: f64) -> Result<f64> {
+        let (small, unit) = match (accumulator(&self.device), self.wide) {
+            (DType::F64, DType::F64) => (1e-280, 2f64.powi(600)),
+            // Squares of f32 are exact in f64.
+            (DType::F64, _) => return Ok(squares.sqrt()),
+            _ => (1e-30, 2f64.powi(80)),
+        };
+        let scale = match squares {
+            _ if squares < small => unit,
+            f64::INFINITY => unit.recip(),
+            _ => return Ok(squares.sqrt()),
+        };
+        let (mut sums, mut values) = (self.sums(1)?, [0.0]);
+        self.measure(ScaledSquare, [scale], 0.0, [v], &mut sums, 0);
+        self.read(&mut sums, &mut values)?;
+        Ok(values[0].sqrt() / scale)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use untuned::optimizers::Number;
 
     /// `x, y ← y, x`.
     struct Swap;
 
     impl Change<0, 2, 0> for Swap {
         #[inline(always)]
-        fn each<N: Number>(_: [N; 0], _: Here<N>, [x, y]: [N; 2], _: [N; 0]) -> [N; 2] {
+        fn each<N: Number>(_: [N; 0], _: TensorInfo<N>, [x, y]: [N; 2], _: [N; 0]) -> [N; 2] {
             [y, x]
         }
     }
@@ -277,7 +304,7 @@ mod tests {
                 name: "w".into(),
                 var: Var::zeros(2, DType::F32, &Device::Cpu).unwrap(),
             };
-            let space = Tensors::new(&[variable], |_| false, fused).unwrap().unwrap();
+            let space = Tensors::new(&[variable], |_| false, fused);
             let (mut x, mut y) = (vec![tensor([1.0, 2.0]).unwrap()], vec![tensor([3.0, 4.0]).unwrap()]);
             space.change(Swap, [], 0.0, [&mut x, &mut y], []);
             space.check().unwrap();

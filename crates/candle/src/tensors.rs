@@ -1,7 +1,7 @@
 //! Candle's operations, for formulas on any device and for numbers of 16 bits.
 
-use candle_core::{DType, Device, Result, Tensor};
-use untuned::optimizers::interpreter::Tensors;
+use candle_core::{DType, Result, Tensor};
+use untuned::interpreter::Tensors;
 
 /// Those of tensors of one shape.
 pub(crate) struct OneShape;
@@ -54,16 +54,12 @@ impl Tensors for OneShape {
         a.gt(&b)?.where_cond(&then, &otherwise)
     }
 
-    /// In the memory of one number.
+    /// In the memory of one number. Only f64 is made from f64: some devices have none.
     fn filled(like: &Tensor, number: f64) -> Result<Tensor> {
-        scalar(number, like.dtype(), like.device())?.broadcast_as(like.shape())
-    }
-}
-
-/// A number on a device; not as f64, which some do not know.
-pub(crate) fn scalar(number: f64, dtype: DType, device: &Device) -> Result<Tensor> {
-    match dtype {
-        DType::F64 => Tensor::new(number, device),
-        _ => Tensor::new(number as f32, device)?.to_dtype(dtype),
+        let one = match like.dtype() {
+            DType::F64 => Tensor::new(number, like.device()),
+            dtype => Tensor::new(number as f32, like.device())?.to_dtype(dtype),
+        };
+        one?.broadcast_as(like.shape())
     }
 }

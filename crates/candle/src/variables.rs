@@ -60,7 +60,7 @@ fn age(id: TensorId) -> u64 {
 }
 
 /// Those that are trained: not frozen, no integers, and each once, under the first of its names.
-pub(crate) fn trained(variables: Vec<Variable>, config: &Config) -> Result<Vec<Variable>, Error> {
+pub(crate) fn trained<M>(variables: Vec<Variable>, config: &Config<M>) -> Result<Vec<Variable>, Error> {
     let begins = |key: &str, name: &str| {
         key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };

@@ -1,17 +1,16 @@
 //! How long a training step, an update and a rule take on this machine.
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::time::Instant;
 
 use serde::Serialize;
-use untuned::optimizers::formula::Program;
-use untuned::optimizers::{
-    Around, At, Change, Keep, Measure, Method, Optimizer as _, OptimizerSpec, Plain, Space,
+use untuned::formula::{Change, Measure, Program};
+use untuned::rules::{Extend, InexactPolyak};
+use untuned::{
+    DenseF64, Method, MethodSpec, Observation, Rule, RunInfo, Session, SessionError, Space, StepRule,
 };
-use untuned::{Observation, Rule, Setting, StepRule};
 use untuned_net::arena::{Initial, Layout};
-use untuned_net::device::Device;
+use untuned_net::device::{Device, DeviceError};
 use untuned_net::models::{Feed, Noise, SCALARS, loss_of};
 use untuned_net::random::Site;
 use untuned_net::space::ArenaSpace;
@@ -91,7 +90,11 @@ impl Work for StepBench {
         let params = network.layout().parameters();
         let mut x = device.parameters(&network.layout().initial(1))?;
         let mut dx = device.parameters(&vec![0.0; network.layout().len()])?;
-        let mut scalars = device.scalars(SCALARS + 1)?;
+        // As in a run of 5000 steps, however many are timed.
+        let method =
+            InexactPolyak { extend: Extend::Keep, ..Default::default() }.build(&RunInfo::new(5000))?;
+        let space = ArenaSpace::new(device, network.layout(), true);
+        let mut session = Session::reserving(method, space, SCALARS)?;
         let ids = |site: u32, step: u32, to: &mut [u32]| {
             let site = Site { seed: 1, site, step };
             to.iter_mut()
@@ -110,26 +113,27 @@ impl Work for StepBench {
         for step in 0..WARM_UP.saturating_add(steps) {
             let feed = Feed { inputs: &now.0, targets: &now.1, batch };
             device.together(|| {
-                network.gradient(device, feed, Some(Noise { seed: 1, step }), &x, &mut dx, &mut scalars);
-                device.square_norm(&dx, &mut scalars, SCALARS);
+                let noise = Noise { seed: 1, step };
+                network.gradient(device, feed, Some(noise), &x, &mut dx, session.sums());
             });
             // As in training, while the device works.
             batch_of(step + 1, &mut next);
             std::mem::swap(&mut now, &mut next);
-            let mut values = [0.0; SCALARS + 1];
-            device.read(&scalars, &mut values)?;
-            if step >= WARM_UP {
-                times.push(start.elapsed().as_secs_f64() * 1e3);
-            }
-            start = Instant::now();
-            let seen = loss_of(&values);
-            device.update(&mut x, &dx, seen.objective / (5000f64.sqrt() * values[SCALARS]));
+            let advanced = session.advance_reading(&mut x, &dx, |values| {
+                if step >= WARM_UP {
+                    times.push(start.elapsed().as_secs_f64() * 1e3);
+                }
+                start = Instant::now();
+                let seen = loss_of(values);
+                loss = seen.plain;
+                Some(seen.objective)
+            });
+            advanced.map_err(failed)?;
             if step == 0 {
                 // Waits for the update.
-                device.read(&scalars, &mut values)?;
+                device.read(session.sums(), &mut [0.0; SCALARS])?;
                 first_step_s = started.elapsed().as_secs_f64();
             }
-            loss = seen.plain;
         }
         let ms = median(times);
         Ok(StepTime {
@@ -186,21 +190,22 @@ const BLOCK: u64 = 64;
 /// # Errors
 /// When the method cannot be built or refuses a step, or the device cannot be opened, has too little memory, or fails.
 pub fn update(
-    rule: &OptimizerSpec,
+    rule: &MethodSpec,
     steps: u32,
     place: Place,
     threads: Option<usize>,
 ) -> Result<UpdateTime, TrainError> {
     let steps = u64::from(WARM_UP) + u64::from(steps).max(1).next_multiple_of(BLOCK);
-    let mut method = rule.build(&Setting { steps: STEPS_BEFORE + steps, f_star: Some(0.0) })?;
-    pretend(&mut method, 0..STEPS_BEFORE);
-    place.run(threads, UpdateBench { rule: rule.to_string(), method, steps })
+    let method = rule.build(&RunInfo { steps: STEPS_BEFORE + steps, f_star: Some(0.0) })?;
+    let mut pretended = Pretended::new(method);
+    pretended.advance(STEPS_BEFORE);
+    place.run(threads, UpdateBench { rule: rule.to_string(), pretended, steps })
 }
 
 struct UpdateBench {
     rule: String,
     /// After the steps before those that are timed.
-    method: Method,
+    pretended: Pretended,
     /// Those that are timed, and [`WARM_UP`] before them.
     steps: u64,
 }
@@ -214,41 +219,34 @@ impl Work for UpdateBench {
         D::Buffer: Send,
         D::Ids: Send,
     {
-        let UpdateBench { rule, mut method, steps } = self;
-        let steps = STEPS_BEFORE..STEPS_BEFORE + steps;
-        let vectors = pretend(&mut method.clone(), steps.clone()).split_off(WARM_UP as usize);
+        let UpdateBench { rule, mut pretended, steps } = self;
+        let state = pretended.session.save();
+        let vectors = pretended.advance(steps).split_off(WARM_UP as usize);
         let bytes = 4.0 * vectors.iter().sum::<usize>() as f64 / vectors.len() as f64;
         let mut layout = Layout::default();
         layout.matrix("all", 1 << 13, UPDATED >> 13, Initial::Uniform(1.0));
         let mut values = layout.initial(1);
-        let space = ArenaSpace::new(device, &layout);
+        let space = ArenaSpace::new(device, &layout, false);
         let (mut x, to) = (device.parameters(&values)?, device.parameters(&values)?);
         values.iter_mut().for_each(|value| *value = -*value);
         // To and fro, so that no estimate of a distance grows without end.
         let gradients = [to, device.parameters(&values)?];
         let mut copied = device.parameters(&values)?;
         drop(values);
-        let mut kept = Keep::all(&space, &method.keeps(), &x)?;
-        let around = Around { weight_decay: 0.1, ..Around::default() };
-        let mut values = vec![0.0; 1 + method.measures()];
-        let mut scalars = device.scalars(values.len())?;
+        let mut session = Session::new(state.method.clone(), space)?;
+        session.options.weight_decay = 0.1;
+        session.start(&x)?;
+        session.load(state);
         let (mut times, mut copies) = (Vec::new(), Vec::new());
-        for step in steps {
+        for step in 0..steps {
             let gradient = &gradients[(step % 2) as usize];
             let start = Instant::now();
             device.copy_parameters(gradient, &mut copied);
-            device.read(&scalars, &mut values)?;
+            device.read(session.sums(), &mut [0.0])?;
             let copy = start.elapsed().as_secs_f64() * 1e3;
             let start = Instant::now();
-            let at = At { space: &space, around: &around, x: &mut x, gradient, kept: &mut kept };
-            if !method.measure(&at, &mut scalars, 0) {
-                device.square_norm(gradient, &mut scalars, 0);
-            }
-            device.read(&scalars, &mut values)?;
-            let seen = Observation::new(step, 1.0, values[0].sqrt());
-            let stepped = method.step(&seen, &values[1..], at);
-            stepped.map_err(|refusal| TrainError::Request(refusal.to_string()))?;
-            device.read(&scalars, &mut values)?;
+            session.advance(1.0, &mut x, gradient).map_err(failed)?;
+            device.read(session.sums(), &mut [0.0])?;
             times.push(start.elapsed().as_secs_f64() * 1e3);
             copies.push(copy);
         }
@@ -276,36 +274,54 @@ fn mean_of_kinds(kinds: &[usize], times: &[f64]) -> f64 {
     kinds.iter().map(|&kind| median(of(kind).collect())).sum::<f64>() / kinds.len() as f64
 }
 
-/// Makes steps of a method on a single number, and counts how many vectors each reads and writes, the norm included.
-fn pretend(method: &mut Method, steps: Range<u64>) -> Vec<usize> {
-    let (space, around) = (Counter::default(), Around::default());
-    let mut x = vec![1.0];
-    let Ok(mut kept) = Keep::all(&space, &method.keeps(), &x);
-    space.vectors.set(0);
-    let mut sums = vec![0.0; 1 + method.measures()];
-    let count = |step: u64| {
-        let gradient = vec![if step.is_multiple_of(2) { 0.5 } else { -0.5 }];
-        let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
-        if !method.measure(&at, &mut sums, 0) {
-            space.count(1);
-        }
-        let made = method.step(&Observation::new(step, 1.0, 0.5), &sums[1..], at);
-        let vectors = space.vectors.take();
-        // A refusal has no traffic, and the timed steps will say so.
-        if made.is_ok() { vectors } else { 0 }
-    };
-    steps.map(count).collect()
+/// A refused step is the fault of the request.
+fn failed(error: SessionError<DeviceError>) -> TrainError {
+    match error {
+        SessionError::Refused(refusal) => TrainError::Request(refusal.to_string()),
+        SessionError::Device(error) => error.into(),
+    }
+}
+
+/// A method on a single number, whose vectors are counted.
+struct Pretended {
+    session: Session<Method, Counter>,
+    x: Vec<f64>,
+}
+
+impl Pretended {
+    fn new(method: Method) -> Pretended {
+        let Ok(session) = Session::new(method, Counter::default());
+        let mut pretended = Pretended { session, x: vec![1.0] };
+        let Ok(()) = pretended.session.start(&pretended.x);
+        pretended.session.space().vectors.set(0);
+        pretended
+    }
+
+    /// Makes steps, and counts how many vectors each reads and writes, the norm included. A refused step has none, and the timed steps
+    /// will say so.
+    fn advance(&mut self, steps: u64) -> Vec<usize> {
+        let one = |_| {
+            let gradient = vec![if self.session.steps().is_multiple_of(2) { 0.5 } else { -0.5 }];
+            let made = self.session.advance(1.0, &mut self.x, &gradient);
+            if made.is_err() {
+                self.session.skip();
+            }
+            let vectors = self.session.space().vectors.take();
+            if made.is_ok() { vectors } else { 0 }
+        };
+        (0..steps).map(one).collect()
+    }
 }
 
 /// One number, and a count of the vectors that passes over it read and write.
 struct Counter {
-    plain: Plain,
+    plain: DenseF64,
     vectors: Cell<usize>,
 }
 
 impl Default for Counter {
     fn default() -> Counter {
-        Counter { plain: Plain::new(1), vectors: Cell::new(0) }
+        Counter { plain: DenseF64::new(1), vectors: Cell::new(0) }
     }
 }
 
@@ -320,10 +336,22 @@ impl Space for Counter {
     type Sums = Vec<f64>;
     type Error = std::convert::Infallible;
 
-    const LARGEST: f64 = Plain::LARGEST;
+    const LARGEST: f64 = DenseF64::LARGEST;
+
+    fn dimension(&self) -> u64 {
+        self.plain.dimension()
+    }
 
     fn zeros(&self) -> Result<Vec<f64>, Self::Error> {
         self.plain.zeros()
+    }
+
+    fn sums(&self, count: usize) -> Result<Vec<f64>, Self::Error> {
+        self.plain.sums(count)
+    }
+
+    fn read(&self, sums: &mut Vec<f64>, values: &mut [f64]) -> Result<(), Self::Error> {
+        self.plain.read(sums, values)
     }
 
     fn copy(&self, from: &Vec<f64>, to: &mut Vec<f64>) {
@@ -381,10 +409,10 @@ pub fn rule(name: String, rule: &Rule, steps: u32) -> Result<RuleTime, untuned::
         for step in 0..RULE_STEPS {
             let fall = 1.0 / (step + 1) as f64;
             let seen = Observation {
-                x0_norm: 10.0,
+                x0_norm: Some(10.0),
                 distance: Some(fall),
                 grad_sum: Some(fall),
-                dimension: 1000,
+                dimension: Some(1000),
                 ..Observation::new(step, 1.0 + fall, 1.0 + fall)
             };
             std::hint::black_box(rule.step(std::hint::black_box(&seen))?);
@@ -403,7 +431,7 @@ fn median(mut times: Vec<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use untuned::spec::Fallback;
+    use untuned::spec::DefaultValue;
 
     #[test]
     fn the_middle_one() {
@@ -416,10 +444,10 @@ mod tests {
     #[test]
     fn the_traffic_of_a_step() {
         let counts = |spec: &str| {
-            let setting = Setting { steps: STEPS_BEFORE + BLOCK, f_star: None };
-            let mut method = spec.parse::<OptimizerSpec>().unwrap().build(&setting).unwrap();
-            pretend(&mut method, 0..STEPS_BEFORE);
-            pretend(&mut method, STEPS_BEFORE..STEPS_BEFORE + BLOCK)
+            let run = RunInfo { steps: STEPS_BEFORE + BLOCK, f_star: None };
+            let mut pretended = Pretended::new(spec.parse::<MethodSpec>().unwrap().build(&run).unwrap());
+            pretended.advance(STEPS_BEFORE);
+            pretended.advance(BLOCK)
         };
         let sum = |spec: &str| counts(spec).into_iter().sum::<usize>();
         let block = BLOCK as usize;
@@ -433,15 +461,15 @@ mod tests {
     /// What is timed is what a method does, and not that it refuses.
     #[test]
     fn no_method_refuses_the_steps_before() {
-        for entry in untuned::optimizers::catalog() {
+        for entry in untuned::catalog() {
             let required =
-                entry.parameters.iter().filter(|parameter| parameter.default == Fallback::Required);
+                entry.parameters.iter().filter(|parameter| parameter.default == DefaultValue::Required);
             let given: Vec<String> = required.map(|parameter| format!("{}=0.5", parameter.name)).collect();
             let spec =
                 format!("{}{}{}", entry.name, if given.is_empty() { "" } else { ":" }, given.join(","));
-            let setting = Setting { steps: STEPS_BEFORE + 1, f_star: Some(0.0) };
-            let mut method = spec.parse::<OptimizerSpec>().unwrap().build(&setting).unwrap();
-            let vectors = pretend(&mut method, 0..STEPS_BEFORE + 1);
+            let run = RunInfo { steps: STEPS_BEFORE + 1, f_star: Some(0.0) };
+            let method = spec.parse::<MethodSpec>().unwrap().build(&run).unwrap();
+            let vectors = Pretended::new(method).advance(STEPS_BEFORE + 1);
             assert!(vectors.iter().all(|&vectors| vectors >= 4), "{spec}: {vectors:?}");
         }
     }

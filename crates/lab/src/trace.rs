@@ -58,7 +58,7 @@ impl Observer for TraceFile {
         }
         let x = (i.x.len() <= TRACED_DIMENSIONS).then_some(i.x);
         let gap = self.f_star.map(|f| i.loss - f);
-        let step_size = i.next.map(|n| n.size);
+        let step_size = i.next.map(|n| n.rate);
         let line = Line { step: i.step, loss: i.loss, gap, grad_norm: i.grad_norm, step_size, x };
         let written = serde_json::to_writer(&mut self.file, &line).map_err(io::Error::from);
         match written.and_then(|()| self.file.write_all(b"\n")) {

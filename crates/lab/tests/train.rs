@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use untuned::optimizers::catalog;
+use untuned::catalog;
 use untuned_lab::train::checkpoint::read_arrays;
 use untuned_lab::train::folder::{self, Opened};
 use untuned_lab::train::run::Stepped;
@@ -258,10 +258,13 @@ fn warm_up_and_cosine_stand_in_the_trace() {
         assert_eq!(sizes.len(), wanted.len());
         assert!(sizes.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-15), "{sizes:?} {wanted:?}");
     }
-    let arrays = bench.path("rule=adamw:lr=0.02/checkpoint/step-000000005/state.safetensors");
-    let arrays = read_arrays(&fs::read(arrays).unwrap()).unwrap();
-    assert_eq!(arrays.keys().collect::<Vec<_>>(), ["adam_m", "adam_v"]);
-    assert!(arrays["adam_v"].iter().all(|v| *v >= 0.0) && arrays["adam_v"].iter().any(|v| *v > 0.0));
+    let last = bench.path("rule=adamw:lr=0.02/checkpoint/step-000000005");
+    let arrays = read_arrays(&fs::read(last.join("state.safetensors")).unwrap()).unwrap();
+    assert_eq!(arrays.keys().collect::<Vec<_>>(), ["m", "v"]);
+    assert!(arrays["v"].iter().all(|v| *v >= 0.0) && arrays["v"].iter().any(|v| *v > 0.0));
+    let state: Value = serde_json::from_slice(&fs::read(last.join("state.json")).unwrap()).unwrap();
+    let session = &state["session"];
+    assert_eq!((&session["step"], &session["method"]["method"]), (&5.into(), &"adamw".into()), "{session}");
 }
 
 #[test]

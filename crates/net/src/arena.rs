@@ -1,7 +1,7 @@
 //! All parameters of a network in one buffer, each tensor a named view of it.
 
 use crate::random::Site;
-use untuned::optimizers::{Place, scales};
+use untuned::space::{TensorRange, scales};
 
 /// The first site of the initial weights; the n-th tensor has the n-th site after it.
 const WEIGHTS: u32 = 0x1417_0000;
@@ -144,13 +144,13 @@ impl Layout {
 
     /// The tensors as an optimizer sees them: matrices decay, and what a tensor's numbers are drawn from is their scale. The gap behind a
     /// tensor belongs to it.
-    pub fn places(&self) -> Vec<Place> {
+    pub fn tensor_ranges(&self) -> Vec<TensorRange> {
         let square = |tensor: &Tensor| tensor.view.len() as f64 * tensor.initial.mean_square();
         let sizes = self.tensors.iter().map(|tensor| (tensor.is_matrix(), tensor.view.len(), square(tensor)));
         let ends = self.tensors.iter().skip(1).map(|next| next.view.offset).chain([self.len]);
         let tensors = self.tensors.iter().zip(ends).zip(scales(sizes));
         tensors
-            .map(|((tensor, end), scale)| Place {
+            .map(|((tensor, end), scale)| TensorRange {
                 range: tensor.view.offset..end,
                 decays: tensor.is_matrix(),
                 scale,

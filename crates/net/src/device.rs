@@ -6,9 +6,10 @@
 //! Every operation is a deterministic function of its inputs, whatever the number of threads.
 
 use crate::arena::View;
-use crate::formulas::{Descend, SquareDistance, SquareNorm};
+use crate::formulas::Descend;
 use crate::random::Site;
-use untuned::optimizers::{Change, Measure, Place};
+use untuned::formula::{Change, Measure};
+use untuned::space::{SquareDistance, SquareNorm, TensorRange};
 
 /// Why a device could not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -296,18 +297,18 @@ pub trait Device: Sized {
     /// Waits for everything before, and reads the scalars.
     fn read(&self, from: &Self::Scalars, values: &mut [f64]) -> Result<(), DeviceError>;
 
-    /// Changes parameters in one pass, as [`Space::change`](untuned::optimizers::Space::change) says, with what holds in
-    /// these places, which stand in order.
+    /// Changes parameters in one pass, as [`Space::change`](untuned::Space::change) says, with what holds in
+    /// these tensors, which stand in order.
     fn change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
         &self,
         formula: F,
         scalars: [f64; S],
         decay: f64,
-        places: &[Place],
+        tensors: &[TensorRange],
         change: [&mut Self::Parameters; M],
         read: [&Self::Parameters; R],
     );
-    /// Sums over parameters in one pass, as [`Space::measure`](untuned::optimizers::Space::measure) says, with places as above. The
+    /// Sums over parameters in one pass, as [`Space::measure`](untuned::Space::measure) says, with places as above. The
     /// sums, in f64, go to the places from `at` on.
     #[allow(clippy::too_many_arguments)]
     fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
@@ -315,7 +316,7 @@ pub trait Device: Sized {
         formula: F,
         scalars: [f64; S],
         decay: f64,
-        places: &[Place],
+        tensors: &[TensorRange],
         read: [&Self::Parameters; R],
         to: &mut Self::Scalars,
         at: usize,

@@ -1,33 +1,13 @@
 //! The formulas of the passes that every device has, beside those of the optimizers.
 
-use untuned::optimizers::{Change, Here, Measure, Number};
-
-/// `v²`.
-pub struct SquareNorm;
-
-impl Measure<0, 1, 1> for SquareNorm {
-    #[inline(always)]
-    fn each<N: Number>(_: [N; 0], _: Here<N>, [v]: [N; 1]) -> [N; 1] {
-        [v * v]
-    }
-}
-
-/// `(a − b)²`.
-pub struct SquareDistance;
-
-impl Measure<0, 2, 1> for SquareDistance {
-    #[inline(always)]
-    fn each<N: Number>(_: [N; 0], _: Here<N>, [a, b]: [N; 2]) -> [N; 1] {
-        [(a - b) * (a - b)]
-    }
-}
+use untuned::formula::{Change, Number, TensorInfo};
 
 /// `x ← x − size·g`.
 pub struct Descend;
 
 impl Change<1, 1, 1> for Descend {
     #[inline(always)]
-    fn each<N: Number>([size]: [N; 1], _: Here<N>, [x]: [N; 1], [g]: [N; 1]) -> [N; 1] {
+    fn each<N: Number>([size]: [N; 1], _: TensorInfo<N>, [x]: [N; 1], [g]: [N; 1]) -> [N; 1] {
         [x - size * g]
     }
 }
@@ -37,7 +17,7 @@ pub struct Part;
 
 impl Change<1, 1, 1> for Part {
     #[inline(always)]
-    fn each<N: Number>([part]: [N; 1], _: Here<N>, _: [N; 1], [g]: [N; 1]) -> [N; 1] {
+    fn each<N: Number>([part]: [N; 1], _: TensorInfo<N>, _: [N; 1], [g]: [N; 1]) -> [N; 1] {
         [part * g]
     }
 }
@@ -47,7 +27,7 @@ pub struct Combine;
 
 impl Change<2, 1, 1> for Combine {
     #[inline(always)]
-    fn each<N: Number>([a, b]: [N; 2], _: Here<N>, [x]: [N; 1], [y]: [N; 1]) -> [N; 1] {
+    fn each<N: Number>([a, b]: [N; 2], _: TensorInfo<N>, [x]: [N; 1], [y]: [N; 1]) -> [N; 1] {
         [a * x + b * y]
     }
 }

@@ -1,29 +1,48 @@
-//! The arena as the space that an optimizer with vector state works in.
+//! The arena as the space that a method works in.
 
 use crate::arena::{Layout, View};
 use crate::device::{Device, DeviceError};
-use untuned::optimizers::{Change, Measure, Place, Space};
+use untuned::Space;
+use untuned::formula::{Change, Measure};
+use untuned::space::TensorRange;
 
 /// Parameters on a device, tensor by tensor.
 #[derive(Debug)]
 pub struct ArenaSpace<'a, D> {
     device: &'a D,
     len: usize,
-    places: Vec<Place>,
+    parameters: usize,
+    tensors: Vec<TensorRange>,
+    /// What stays as it is.
+    frozen: Vec<View>,
 }
 
 impl<'a, D: Device> ArenaSpace<'a, D> {
-    /// The parameters of a network, of which the matrices decay, with the scales that they begin with.
-    pub fn new(device: &'a D, layout: &Layout) -> Self {
-        Self { device, len: layout.len(), places: layout.places() }
+    /// The parameters of a network. Matrices decay, or everything does.
+    pub fn new(device: &'a D, layout: &Layout, decays_everything: bool) -> Self {
+        let mut tensors = layout.tensor_ranges();
+        tensors.iter_mut().for_each(|tensor| tensor.decays |= decays_everything);
+        Self { device, len: layout.len(), parameters: layout.parameters(), tensors, frozen: Vec::new() }
     }
 
-    /// The same, of which these tensors decay.
-    pub fn decaying(mut self, decayed: &[View]) -> Self {
-        for place in &mut self.places {
-            place.decays = decayed.iter().any(|view| view.offset == place.range.start);
+    /// The same, where these tensors stay as they are: they do not decay, and their gradient is
+    /// [cleared](ArenaSpace::clear_frozen).
+    pub fn freezing(mut self, frozen: Vec<View>) -> Self {
+        for tensor in &mut self.tensors {
+            tensor.decays &= !frozen.iter().any(|view| view.offset == tensor.range.start);
         }
+        self.frozen = frozen;
         self
+    }
+
+    /// The tensors that stay as they are.
+    pub fn frozen(&self) -> &[View] {
+        &self.frozen
+    }
+
+    /// Sets the gradient of the tensors that stay as they are to 0.
+    pub fn clear_frozen(&self, gradient: &mut D::Parameters) {
+        self.frozen.iter().for_each(|&view| self.device.clear(gradient, view));
     }
 }
 
@@ -34,6 +53,10 @@ impl<D: Device> Space for ArenaSpace<'_, D> {
 
     /// A device may compute in f32.
     const LARGEST: f64 = f32::MAX as f64;
+
+    fn dimension(&self) -> u64 {
+        self.parameters as u64
+    }
 
     fn zeros(&self) -> Result<D::Parameters, DeviceError> {
         self.device.parameters(&vec![0.0; self.len])
@@ -51,7 +74,7 @@ impl<D: Device> Space for ArenaSpace<'_, D> {
         change: [&mut D::Parameters; M],
         read: [&D::Parameters; R],
     ) {
-        self.device.change(formula, scalars, decay, &self.places, change, read);
+        self.device.change(formula, scalars, decay, &self.tensors, change, read);
     }
 
     fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
@@ -63,6 +86,18 @@ impl<D: Device> Space for ArenaSpace<'_, D> {
         sums: &mut D::Scalars,
         at: usize,
     ) {
-        self.device.measure(formula, scalars, decay, &self.places, read, sums, at);
+        self.device.measure(formula, scalars, decay, &self.tensors, read, sums, at);
+    }
+
+    fn sums(&self, count: usize) -> Result<D::Scalars, DeviceError> {
+        self.device.scalars(count)
+    }
+
+    fn read(&self, sums: &mut D::Scalars, values: &mut [f64]) -> Result<(), DeviceError> {
+        self.device.read(sums, values)
+    }
+
+    fn measure_norm(&self, v: &D::Parameters, sums: &mut D::Scalars, at: usize) {
+        self.device.square_norm(v, sums, at);
     }
 }

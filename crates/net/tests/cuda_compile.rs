@@ -10,12 +10,12 @@ use methods::{Again, Everything, Watch};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use untuned::optimizers::formula::{Operation, Program};
-use untuned::optimizers::{Change, Measure};
+use untuned::formula::{Change, Measure, Operation, Program};
+use untuned::space::{SquareDistance, SquareNorm};
 use untuned_net::arena::{Initial, Layout};
 use untuned_net::cuda::formula::{self, Pass};
 use untuned_net::cuda::{Cuda, Precision, compile, libraries};
-use untuned_net::formulas::{Combine, Descend, Part, SquareDistance, SquareNorm};
+use untuned_net::formulas::{Combine, Descend, Part};
 
 /// The compiler's version, if there is one.
 fn compiler() -> Option<(u32, u32)> {
@@ -125,7 +125,7 @@ fn every_formula() {
         // Another text has another name.
         assert!(texts.insert(kernel.name, text.clone()).is_none_or(|other| other == text), "{kernel:?}");
     }
-    for name in ["Adam", "SquareAndSum", "Squares", "SquaresAndDistance", "DescendFrom", "Take"] {
+    for name in ["Adam", "SumAndSquare", "Squares", "SquaresAndDistance", "DescendFrom", "TakeIntoAverage"] {
         assert!(programs.iter().any(|(_, program)| program.name == name), "no method uses {name}");
     }
     println!("{} formulas", texts.len());

@@ -1,7 +1,7 @@
 //! Convergence bounds: what the theorems promise after `T` steps.
 
 use serde::Serialize;
-use untuned::rules::RuleSpec;
+use untuned::MethodSpec;
 use untuned::spec::number;
 
 /// The constants that the bounds are made of. What is `None` is not known.
@@ -234,13 +234,13 @@ pub fn polyak_strongly_convex(c: &Constants, strong_convexity: Option<f64>, step
 }
 
 /// The rule of Theorem 1, `gd:lr=1/L`; `None` where `L` is not known or has no reciprocal.
-pub fn theorem_1_rule(c: &Constants) -> Option<RuleSpec> {
+pub fn theorem_1_rule(c: &Constants) -> Option<MethodSpec> {
     format!("gd:lr={}", number(1.0 / c.l?)).parse().ok()
 }
 
 /// The rule of Theorem 2, `clipped-gd:lr=1/L0,threshold=L0/L1`; `None` where the constants are not known or have no
 /// such quotients. `L1 = 0` clips nothing.
-pub fn theorem_2_rule(c: &Constants) -> Option<RuleSpec> {
+pub fn theorem_2_rule(c: &Constants) -> Option<MethodSpec> {
     let (l0, l1) = (c.l0?, c.l1?);
     format!("clipped-gd:lr={},threshold={}", number(1.0 / l0), number(l0 / l1)).parse().ok()
 }

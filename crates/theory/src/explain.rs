@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 
 use serde::Serialize;
+use untuned::MethodSpec;
 use untuned::minimize::{Iterate, Observer, Run};
 use untuned::problem::{Known, Problem};
-use untuned::rules::RuleSpec;
 use untuned::spec::number;
 
 use crate::bounds::{self, Bound, Constants, Origin, Quantity, Speaks};
@@ -18,7 +18,7 @@ use crate::probe::{Clipping, Probe, Reading};
 /// [front page](crate) for an example.
 pub struct Explainer<'a> {
     known: &'a Known,
-    rule: &'a RuleSpec,
+    rule: &'a MethodSpec,
     lower_bound: f64,
     steps: u64,
     accuracy: Accuracy,
@@ -208,7 +208,7 @@ impl<'a> Explainer<'a> {
     /// For a run of `steps` steps of `rule` on `problem`, whose loss never goes below `lower_bound`.
     pub fn new<P: Problem + ?Sized>(
         problem: &'a P,
-        rule: &'a RuleSpec,
+        rule: &'a MethodSpec,
         lower_bound: f64,
         steps: u64,
     ) -> Explainer<'a> {
@@ -515,7 +515,7 @@ impl Observer for Explainer<'_> {
 
         if let Some(next) = seen.next {
             self.best = Some(self.best.map_or(seen.loss, |best| best.min(seen.loss)));
-            self.note_size(seen.step, next.size);
+            self.note_size(seen.step, next.rate);
             if let (Some(gap), Some(sigma_sq)) = (self.gap(seen.loss), self.constants.sigma_sq) {
                 if gap.value < sigma_sq / (self.steps as f64).sqrt() {
                     self.close.get_or_insert(seen.step);

@@ -10,12 +10,12 @@
 //! Numbering as in the compiled paper: Theorems 1–5, Propositions 1–3, Lemmas 1–6, Assumptions 1–2.
 //!
 //! ```
-//! use untuned::{Minimizer, Problem, RuleSpec, Setting};
+//! use untuned::{MethodSpec, Minimizer, Problem, RunInfo};
 //! use untuned_theory::{Explainer, problems::Quartic};
 //!
 //! let problem = Quartic::new(1.0, 10.0, 5.0, 1.0);
-//! let spec: RuleSpec = "inexact-polyak".parse()?;
-//! let mut rule = spec.build(&Setting::of(&problem, 1000))?;
+//! let spec: MethodSpec = "inexact-polyak".parse()?;
+//! let mut rule = spec.build_rule(&RunInfo::of(&problem, 1000))?;
 //! let mut explainer = Explainer::new(&problem, &spec, 0.0, 1000);
 //! let run = Minimizer::new(&problem).observe(&mut explainer).run(&mut rule, &problem.start(), 1000)?;
 //! let explanation = explainer.finish(&run);

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use untuned::minimize::Minimizer;
-use untuned::spec::{Entry, Kind, Parameter};
-use untuned::{Problem, RuleSpec, Setting, vector};
+use untuned::spec::{Info, Kind, Parameter};
+use untuned::{MethodSpec, Problem, RunInfo, vector};
 use untuned_theory::problems::{ProblemSpec, catalog};
 
 type Boxed = Box<dyn Problem + Send>;
@@ -259,10 +259,10 @@ fn without_the_data_sets_there_is_no_named_logistic_problem() {
 }
 
 fn polyak(problem: &Boxed, steps: u64) -> untuned::Run {
-    let spec: RuleSpec = "polyak".parse().expect("a rule");
-    let mut rule = spec.build(&Setting::of(problem.as_ref(), steps)).expect("f* is known");
+    let spec: MethodSpec = "polyak".parse().expect("a rule");
+    let rule = spec.build(&RunInfo::of(problem.as_ref(), steps)).expect("f* is known");
     let minimizer = Minimizer::new(problem.as_ref()).average(None).trace(false);
-    minimizer.run(&mut rule, &problem.start(), steps).expect("a good start")
+    minimizer.run(rule, &problem.start(), steps).expect("a good start")
 }
 
 /// Section 2.3: on a convex function with kinks, Polyak's step gives the optimal rate. Each step has
@@ -319,7 +319,7 @@ fn edges(parameter: &Parameter) -> Vec<String> {
 }
 
 /// Every combination of the parameters' edges.
-fn edge_specs(entry: &Entry) -> Vec<String> {
+fn edge_specs(entry: &Info) -> Vec<String> {
     let mut specs = vec![entry.name.to_string()];
     for (i, parameter) in entry.parameters.iter().enumerate() {
         let separator = if i == 0 { ':' } else { ',' };

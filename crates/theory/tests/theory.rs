@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use untuned::{Function, Known, Minimizer, Problem, RuleSpec, Run, Setting};
+use untuned::{Function, Known, MethodSpec, Minimizer, Problem, Run, RunInfo};
 use untuned_theory::bounds::{
     Constants, Speaks, theorem_1, theorem_1_rule, theorem_2_rule, theorem_3, theorem_4, theorem_5,
 };
@@ -12,24 +12,23 @@ use untuned_theory::probe::{Line, Probe};
 use untuned_theory::problems::Quartic;
 
 fn explain<P: Problem>(problem: &P, rule: &str, lower_bound: f64, steps: u64) -> (Explanation, Run) {
-    let spec: RuleSpec = rule.parse().unwrap();
+    let spec: MethodSpec = rule.parse().unwrap();
     explain_spec(problem, &spec, lower_bound, steps, problem.dimension() == 1)
 }
 
 fn explain_spec<P: Problem>(
     problem: &P,
-    spec: &RuleSpec,
+    spec: &MethodSpec,
     lower_bound: f64,
     steps: u64,
     quartic: bool,
 ) -> (Explanation, Run) {
-    let mut rule = spec.build(&Setting::of(problem, steps)).unwrap();
+    let rule = spec.build(&RunInfo::of(problem, steps)).unwrap();
     let mut explainer = Explainer::new(problem, spec, lower_bound, steps);
     if quartic {
         explainer = explainer.quartic();
     }
-    let run =
-        Minimizer::new(problem).observe(&mut explainer).run(&mut rule, &problem.start(), steps).unwrap();
+    let run = Minimizer::new(problem).observe(&mut explainer).run(rule, &problem.start(), steps).unwrap();
     (explainer.finish(&run), run)
 }
 
@@ -52,7 +51,7 @@ fn best_before_last(run: &Run) -> f64 {
 }
 
 /// The rules of the four theorems on this problem.
-fn rules(c: &Constants) -> [RuleSpec; 4] {
+fn rules(c: &Constants) -> [MethodSpec; 4] {
     [
         theorem_1_rule(c).unwrap(),
         theorem_2_rule(c).unwrap(),
@@ -234,11 +233,10 @@ fn wrong_constants_are_found() {
             .with(known)
     };
     let violated = |problem: &dyn Problem, name: &str| {
-        let spec: RuleSpec = "polyak".parse().unwrap();
-        let mut rule = spec.build(&Setting::of(problem, 100)).unwrap();
+        let spec: MethodSpec = "polyak".parse().unwrap();
+        let rule = spec.build(&RunInfo::of(problem, 100)).unwrap();
         let mut explainer = Explainer::new(problem, &spec, 0.0, 100).quartic();
-        let run =
-            Minimizer::new(problem).observe(&mut explainer).run(&mut rule, &problem.start(), 100).unwrap();
+        let run = Minimizer::new(problem).observe(&mut explainer).run(rule, &problem.start(), 100).unwrap();
         explainer.finish(&run).inequalities.into_iter().find(|t| t.name == name).unwrap().violated
     };
     for name in ["Assumption 1", "Lemma 1", "Prop. 2"] {
@@ -389,12 +387,12 @@ fn a_coarse_f_star_needs_its_accuracy_stated() {
     let known = Known { f_star: Some(1.0 + 1e-12), ..exact.known().clone() };
     let coarse = Function::new(exact.start(), move |x: &[f64], g: &mut [f64]| exact.value_and_gradient(x, g))
         .with(known);
-    let spec: RuleSpec = "gd:lr=0.5".parse().unwrap();
+    let spec: MethodSpec = "gd:lr=0.5".parse().unwrap();
     let violated = |value: f64| {
-        let mut rule = spec.build(&Setting::of(&coarse, 100)).unwrap();
+        let rule = spec.build(&RunInfo::of(&coarse, 100)).unwrap();
         let mut explainer =
             Explainer::new(&coarse, &spec, 0.0, 100).accuracy(Accuracy { value, gradient: 0.0 });
-        let run = Minimizer::new(&coarse).observe(&mut explainer).run(&mut rule, &[5.0], 100).unwrap();
+        let run = Minimizer::new(&coarse).observe(&mut explainer).run(rule, &[5.0], 100).unwrap();
         explainer.finish(&run).inequalities.iter().map(|t| t.violated).sum::<u64>()
     };
     assert!(violated(0.0) > 0);

@@ -6,16 +6,16 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use untuned::{Minimizer, Problem, RuleSpec, Setting, vector};
+use untuned::{MethodSpec, Minimizer, Problem, RunInfo, vector};
 use untuned_theory::ProblemSpec;
 
 const MANY: usize = 1_000_000;
 const STEPS: u64 = 100;
 
 fn run(problem: &dyn Problem, rule: &str, steps: u64) -> f64 {
-    let spec: RuleSpec = rule.parse().expect("the rule is valid");
-    let mut rule = spec.build(&Setting::of(problem, steps)).expect("the problem knows f*");
-    let run = Minimizer::new(problem).trace(false).average(None).run(&mut rule, &problem.start(), steps);
+    let spec: MethodSpec = rule.parse().expect("the rule is valid");
+    let rule = spec.build(&RunInfo::of(problem, steps)).expect("the problem knows f*");
+    let run = Minimizer::new(problem).trace(false).average(None).run(rule, &problem.start(), steps);
     run.expect("the start fits").best.loss
 }
 

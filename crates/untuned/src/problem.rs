@@ -66,14 +66,14 @@ impl Known {
 /// A user's own function: a closure that returns the value and writes the gradient.
 ///
 /// ```
-/// use untuned::{Function, Problem, RuleSpec, Setting, minimize};
+/// use untuned::prelude::*;
 ///
 /// let bowl = Function::new(vec![3.0, -2.0], |x, g| {
 ///     g.copy_from_slice(&[2.0 * x[0], 8.0 * x[1]]);
 ///     x[0] * x[0] + 4.0 * x[1] * x[1]
 /// });
-/// let mut rule = "polyak:f_star=0".parse::<RuleSpec>()?.build(&Setting::of(&bowl, 200))?;
-/// let run = minimize(&bowl, &mut rule, &bowl.start(), 200)?;
+/// let rule = Polyak { f_star: Some(0.0) }.build(&RunInfo::of(&bowl, 200))?;
+/// let run = minimize(&bowl, rule, &bowl.start(), 200)?;
 /// assert!(run.best.loss < 1e-12);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -11,9 +11,14 @@ use thiserror::Error;
 /// An error leaves the rule exactly as it was; so does a stationary point (`‖g‖ = 0`), whose step has size 0.
 /// A size is finite and never negative.
 pub trait StepRule {
-    /// What the loop must measure or keep for this rule beyond the loss and the gradient's norm.
+    /// Its name, for messages.
+    fn name(&self) -> &str {
+        short_type_name::<Self>()
+    }
+
+    /// What the loop must measure or keep for this rule beyond the gradient's norm: the loss, where it does not say otherwise.
     fn needs(&self) -> Needs {
-        Needs::default()
+        Needs::LOSS
     }
 
     /// The step from the point just observed.
@@ -24,6 +29,9 @@ pub trait StepRule {
 }
 
 impl<R: StepRule + ?Sized> StepRule for &mut R {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
     fn needs(&self) -> Needs {
         (**self).needs()
     }
@@ -32,20 +40,52 @@ impl<R: StepRule + ?Sized> StepRule for &mut R {
     }
 }
 
-/// What a rule wants measured or kept, so that nobody pays for what is not used.
+/// The last word of a type's path.
+pub(crate) fn short_type_name<T: ?Sized>() -> &'static str {
+    let path = std::any::type_name::<T>();
+    path.rsplit("::").next().unwrap_or(path)
+}
+
+/// What a method needs, so that nobody pays for what is not used. An [`Observation`] that lacks a needed value is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needs {
-    /// `‖x_t − x_0‖` in [`Observation::distance`].
+    /// The loss, in [`Observation::loss`].
+    pub loss: bool,
+    /// `‖x_0‖`, in [`Observation::x0_norm`].
+    pub x0_norm: bool,
+    /// `‖x_t − x_0‖`, in [`Observation::distance`].
     pub distance: bool,
-    /// The sum of the gradient's entries in [`Observation::grad_sum`].
+    /// The sum of the gradient's entries, in [`Observation::grad_sum`].
     pub grad_sum: bool,
+    /// The number of parameters, in [`Observation::dimension`].
+    pub dimension: bool,
     /// The best iterate and its gradient: the rule may answer with [`Point::Best`].
     pub best: bool,
     /// `x_0` and its gradient: the rule may answer with [`Point::Origin`].
     pub origin: bool,
+    /// The vector `x_0`, in [`Vectors::x0`](crate::optimizer::Vectors::x0).
+    pub x0: bool,
+    /// The scales of tensors, in [`TensorInfo::scale`](crate::formula::TensorInfo::scale): the method is shape-aware.
+    pub scales: bool,
 }
 
 impl Needs {
+    /// Nothing but the gradient and its norm.
+    pub const NOTHING: Needs = Needs {
+        loss: false,
+        x0_norm: false,
+        distance: false,
+        grad_sum: false,
+        dimension: false,
+        best: false,
+        origin: false,
+        x0: false,
+        scales: false,
+    };
+
+    /// The loss alone.
+    pub const LOSS: Needs = Needs { loss: true, ..Needs::NOTHING };
+
     /// Passes a step on, unless it breaks the contract: a size that is not finite or is negative, or a point that the rule
     /// did not ask to be kept.
     pub(crate) fn allow(self, next: Step, seen: &Observation) -> Result<Step, Refusal> {
@@ -59,59 +99,90 @@ impl Needs {
     }
 }
 
-/// What is known of the point `x_t` when the rule is asked.
+/// What is known of the point `x_t` when a method is asked.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observation {
     /// `t`, from 0.
     pub step: u64,
-    /// The loss that was differentiated.
-    pub loss: f64,
     /// `‖g‖` over all parameters; a norm and not its square, so that a gradient below 1.5e-162 is not lost.
     pub grad_norm: f64,
+    /// The loss that was differentiated.
+    pub loss: Option<f64>,
     /// `‖x_0‖`.
-    pub x0_norm: f64,
-    /// `‖x_t − x_0‖`, where [`Needs::distance`] asks for it.
+    pub x0_norm: Option<f64>,
+    /// `‖x_t − x_0‖`.
     pub distance: Option<f64>,
-    /// The sum of the gradient's entries, where [`Needs::grad_sum`] asks for it.
+    /// The sum of the gradient's entries.
     pub grad_sum: Option<f64>,
     /// The number of parameters.
-    pub dimension: u64,
+    pub dimension: Option<u64>,
+    /// The largest step size that the floats of the parameters hold. [`Step::new`] refuses a larger one, before a rule changes.
+    pub max_size: f64,
 }
 
 impl Observation {
-    /// An observation without the optional parts.
+    /// The loss and the gradient's norm at step `step`. A method that [needs](Needs) more refuses it.
     pub fn new(step: u64, loss: f64, grad_norm: f64) -> Observation {
-        Observation { step, loss, grad_norm, x0_norm: 0.0, distance: None, grad_sum: None, dimension: 1 }
+        let (x0_norm, distance, grad_sum, dimension) = (None, None, None, None);
+        let max_size = f64::INFINITY;
+        Observation { step, grad_norm, loss: Some(loss), x0_norm, distance, grad_sum, dimension, max_size }
     }
 
-    /// Refuses a loss, norm, distance or sum that is not finite. Every rule calls this first.
+    /// Refuses values that are not finite, and values that are needed and missing. Every method calls this first.
     ///
     /// # Errors
     /// Names the value and the step.
     #[inline]
-    pub fn check(&self) -> Result<(), Refusal> {
+    pub fn check(&self, needs: Needs) -> Result<(), Refusal> {
         let step = self.step;
-        if !self.loss.is_finite() {
-            return Err(Refusal::Loss { step, loss: self.loss });
+        if let Some(loss) = self.loss.filter(|loss| !loss.is_finite()) {
+            return Err(Refusal::Loss { step, loss });
         }
         if !(self.grad_norm.is_finite() && self.grad_norm >= 0.0) {
             return Err(Refusal::Gradient { step, grad_norm: self.grad_norm });
         }
-        for (what, value) in [("distance", self.distance), ("grad_sum", self.grad_sum)] {
-            if let Some(value) = value {
-                if !value.is_finite() {
-                    return Err(Refusal::NotFinite { step, what, value });
-                }
+        let numbers = [
+            ("loss", needs.loss, self.loss),
+            ("x0_norm", needs.x0_norm, self.x0_norm),
+            ("distance", needs.distance, self.distance),
+            ("grad_sum", needs.grad_sum, self.grad_sum),
+        ];
+        for (what, needed, value) in numbers {
+            match value {
+                Some(value) if !value.is_finite() => return Err(Refusal::NotFinite { step, what, value }),
+                None if needed => return Err(Refusal::Missing { step, what }),
+                _ => {}
             }
+        }
+        if needs.dimension && self.dimension.is_none() {
+            return Err(Refusal::Missing { step, what: "dimension" });
         }
         Ok(())
     }
 
-    /// `f − l`, at least 0.
+    /// The loss.
+    ///
+    /// # Errors
+    /// Refuses an observation without it.
     #[inline]
-    pub fn above(&self, bound: f64) -> Gap {
-        let value = self.loss - bound;
-        Gap { value: value.max(0.0), below: value < 0.0 }
+    pub fn loss(&self) -> Result<f64, Refusal> {
+        self.loss.ok_or(Refusal::Missing { step: self.step, what: "loss" })
+    }
+
+    /// `f − l`, at least 0.
+    ///
+    /// # Errors
+    /// Refuses an observation without a loss.
+    #[inline]
+    pub fn above(&self, bound: f64) -> Result<Gap, Refusal> {
+        let value = self.loss()? - bound;
+        Ok(Gap { value: value.max(0.0), below: value < 0.0 })
+    }
+
+    /// The refusal of a step whose size, or length, no float can hold.
+    pub fn overflow(&self, size: f64) -> Refusal {
+        let &Observation { step, loss, grad_norm, .. } = self;
+        Refusal::Overflow { step, loss: loss.unwrap_or(f64::NAN), grad_norm, size }
     }
 
     /// `numerator/‖g‖²` without losing a norm whose square underflows; infinite where the quotient overflows.
@@ -179,13 +250,13 @@ impl Step {
     /// A step of this size from the point just observed.
     ///
     /// # Errors
-    /// Refuses a size that is not finite or is negative.
+    /// Refuses a size that is not finite, is negative, or is above [`Observation::max_size`].
     #[inline]
     pub fn new(size: f64, seen: &Observation) -> Result<Step, Refusal> {
-        if size.is_finite() && size >= 0.0 {
+        if size.is_finite() && size >= 0.0 && size <= seen.max_size {
             Ok(Step { size, from: Point::Here, kind: StepKind::Regular })
         } else {
-            Err(Refusal::Overflow { step: seen.step, loss: seen.loss, grad_norm: seen.grad_norm, size })
+            Err(seen.overflow(size))
         }
     }
 
@@ -206,8 +277,9 @@ impl Step {
     }
 }
 
-/// Why a rule gave no step. The rule's state is what it was before.
+/// Why a method made no step. Its state is what it was before.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
+#[non_exhaustive]
 pub enum Refusal {
     /// The loss is NaN or infinite.
     #[error("step {step}: the loss is {loss}")]
@@ -245,8 +317,8 @@ pub enum Refusal {
         /// Its value.
         value: f64,
     },
-    /// The loop did not measure what the rule [needs](StepRule::needs).
-    #[error("step {step}: the rule needs `{what}`, and the observation does not have it")]
+    /// The observation lacks what the method [needs](StepRule::needs).
+    #[error("step {step}: the method needs `{what}`, and the observation does not have it")]
     Missing {
         /// `t`.
         step: u64,
@@ -258,15 +330,15 @@ pub enum Refusal {
     Overflow {
         /// `t`.
         step: u64,
-        /// The loss.
+        /// The loss; NaN where it is not known.
         loss: f64,
         /// The norm.
         grad_norm: f64,
         /// What the formula gave.
         size: f64,
     },
-    /// The run is longer than the horizon that the rule was made for.
-    #[error("step {step}: the rule was made for {horizon} steps; {remedy}")]
+    /// The run is longer than the horizon that the method was made for.
+    #[error("step {step}: the method was made for {horizon} steps; {remedy}")]
     PastHorizon {
         /// `t`.
         step: u64,

@@ -1,15 +1,15 @@
-//! Spec strings: `clipped-gd:lr=0.1,threshold=10`, the one notation for rules and problems everywhere.
+//! Spec strings: `clipped-gd:lr=0.1,threshold=10`, the one notation for methods and problems everywhere.
 //!
-//! A catalog entry says which parameters exist, what they may be and what they are by default. [`Spec::parse`] checks
-//! a text against a catalog; printing a spec gives a text that parses to the same spec.
+//! An [`Info`] says which parameters exist, what they may be and what they are by default. [`Spec::parse`] checks
+//! a text against a catalog of them; printing a spec gives a text that parses to the same spec.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// A rule or a problem as the user sees it: its name, formula, parameters and source.
+/// A method or a problem as the user sees it: its name, formula, parameters and source.
 #[derive(Debug)]
-pub struct Entry {
+pub struct Info {
     /// The name in a spec string.
     pub name: &'static str,
     /// Other names that mean the same and print as `name`.
@@ -22,14 +22,14 @@ pub struct Entry {
     pub reference: &'static str,
 }
 
-impl Entry {
+impl Info {
     /// Whether there is a parameter of this name.
     pub fn has(&self, name: &str) -> bool {
         self.parameters.iter().any(|p| p.name == name)
     }
 }
 
-/// One `key=value` that an [`Entry`] accepts.
+/// One `key=value` that an [`Info`] accepts.
 #[derive(Debug)]
 pub struct Parameter {
     /// The key.
@@ -37,7 +37,7 @@ pub struct Parameter {
     /// What a value may be.
     pub kind: Kind,
     /// What holds when the key is not given.
-    pub default: Fallback,
+    pub default: DefaultValue,
     /// One line for the user.
     pub meaning: &'static str,
 }
@@ -61,9 +61,37 @@ pub enum Kind {
     Word(&'static [&'static str]),
 }
 
+impl Kind {
+    /// Whether a number is of this kind.
+    fn allows(self, v: f64) -> bool {
+        match self {
+            Kind::Finite => v.is_finite(),
+            Kind::NonNegative => v.is_finite() && v >= 0.0,
+            Kind::Positive => v.is_finite() && v > 0.0,
+            Kind::PositiveOrInfinite => v > 0.0,
+            Kind::Fraction => (0.0..1.0).contains(&v),
+            Kind::Whole(low, high) => v.fract() == 0.0 && v >= low as f64 && v <= high as f64,
+            Kind::Word(_) => false,
+        }
+    }
+
+    /// What a value must be, in words.
+    fn must(self) -> String {
+        match self {
+            Kind::Finite => "a finite number".to_string(),
+            Kind::NonNegative => "a finite number, 0 or more".to_string(),
+            Kind::Positive => "a finite number above 0".to_string(),
+            Kind::PositiveOrInfinite => "a number above 0, or inf".to_string(),
+            Kind::Fraction => "a number from 0 on, below 1".to_string(),
+            Kind::Whole(low, high) => format!("a whole number from {low} to {high}"),
+            Kind::Word(words) => format!("one of {}", words.join(", ")),
+        }
+    }
+}
+
 /// What a [`Parameter`] is when it is not given.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Fallback {
+pub enum DefaultValue {
     /// There is no default: it must be given.
     Required,
     /// This number.
@@ -107,25 +135,25 @@ pub fn loss(v: f64) -> String {
     if v.abs() < 1e6 || !v.is_finite() { format!("{v:.4}") } else { format!("{v:.3e}") }
 }
 
-/// A spec string that was checked against a catalog: the entry and the parameters that were given.
+/// A spec string that was checked against a catalog, and the parameters that were given.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    entry: &'static Entry,
-    /// As many as the entry has parameters, in the entry's order.
+    info: &'static Info,
+    /// As many as there are parameters, in their order.
     given: Vec<Option<Value>>,
 }
 
 impl PartialEq for Spec {
     fn eq(&self, other: &Spec) -> bool {
-        self.entry.name == other.entry.name && self.given == other.given
+        self.info.name == other.info.name && self.given == other.given
     }
 }
 
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.entry.name)?;
+        f.write_str(self.info.name)?;
         let mut separator = ':';
-        for (parameter, value) in self.entry.parameters.iter().zip(&self.given) {
+        for (parameter, value) in self.info.parameters.iter().zip(&self.given) {
             if let Some(value) = value {
                 write!(f, "{separator}{}={value}", parameter.name)?;
                 separator = ',';
@@ -140,37 +168,35 @@ impl Spec {
     ///
     /// # Errors
     /// Says which part of the text is wrong and what would be right.
-    pub fn parse(text: &str, what: &'static str, catalog: &[&'static Entry]) -> Result<Spec, SpecError> {
+    pub fn parse(text: &str, what: &'static str, catalog: &[&'static Info]) -> Result<Spec, SpecError> {
         let (name, arguments) = match text.split_once(':') {
             Some((name, arguments)) => (name.trim(), Some(arguments)),
             None => (text.trim(), None),
         };
-        let entry =
-            catalog.iter().find(|e| e.name == name || e.aliases.contains(&name)).ok_or_else(|| {
-                let names =
-                    || catalog.iter().flat_map(|e| std::iter::once(&e.name).chain(e.aliases)).copied();
-                SpecError::UnknownName {
-                    what,
-                    given: excerpt(name),
-                    hint: hint(name, names()),
-                    known: catalog.iter().map(|e| e.name).collect::<Vec<_>>().join(", "),
-                }
-            })?;
-        let mut spec = Spec { entry, given: vec![None; entry.parameters.len()] };
+        let info = catalog.iter().find(|e| e.name == name || e.aliases.contains(&name)).ok_or_else(|| {
+            let names = || catalog.iter().flat_map(|e| std::iter::once(&e.name).chain(e.aliases)).copied();
+            SpecError::UnknownName {
+                what,
+                given: excerpt(name),
+                hint: hint(name, names()),
+                known: catalog.iter().map(|e| e.name).collect::<Vec<_>>().join(", "),
+            }
+        })?;
+        let mut spec = Spec { info, given: vec![None; info.parameters.len()] };
         for pair in arguments.into_iter().flat_map(|a| a.split(',')) {
             let Some((key, value)) = pair.split_once('=') else {
                 return Err(SpecError::NotAPair {
-                    owner: entry.name,
+                    owner: info.name,
                     given: excerpt(pair.trim()),
                     example: spec.example(),
                 });
             };
             spec.set(key.trim(), value.trim())?;
         }
-        for (parameter, given) in entry.parameters.iter().zip(&spec.given) {
-            if parameter.default == Fallback::Required && given.is_none() {
+        for (parameter, given) in info.parameters.iter().zip(&spec.given) {
+            if parameter.default == DefaultValue::Required && given.is_none() {
                 return Err(SpecError::Missing {
-                    owner: entry.name,
+                    owner: info.name,
                     name: parameter.name,
                     meaning: parameter.meaning,
                     example: spec.example(),
@@ -180,9 +206,21 @@ impl Spec {
         Ok(spec)
     }
 
+    /// A spec whose parameters have these values, of which those that differ from the default are given.
+    pub(crate) fn of(info: &'static Info, values: Vec<Option<Value>>) -> Spec {
+        let differs = |(parameter, value): (&Parameter, Option<Value>)| {
+            value.filter(|value| match (parameter.default, value) {
+                (DefaultValue::Number(default), Value::Number(v)) => default.to_bits() != v.to_bits(),
+                (DefaultValue::Word(default), Value::Word(word)) => default != *word,
+                _ => true,
+            })
+        };
+        Spec { info, given: info.parameters.iter().zip(values).map(differs).collect() }
+    }
+
     fn set(&mut self, key: &str, text: &str) -> Result<(), SpecError> {
-        let owner = self.entry.name;
-        let parameters = self.entry.parameters;
+        let owner = self.info.name;
+        let parameters = self.info.parameters;
         let Some(at) = parameters.iter().position(|p| p.name == key) else {
             let known = if parameters.is_empty() {
                 format!("`{owner}` takes no parameters")
@@ -201,33 +239,33 @@ impl Spec {
         Ok(())
     }
 
-    /// The name of the rule or problem.
+    /// The name of the method or problem.
     pub fn name(&self) -> &'static str {
-        self.entry.name
+        self.info.name
     }
 
-    /// The catalog entry behind this spec.
-    pub fn entry(&self) -> &'static Entry {
-        self.entry
+    /// What the catalog has of it.
+    pub fn info(&self) -> &'static Info {
+        self.info
     }
 
     /// The parameter's value as given in the text, or its default; `None` where the default is derived.
     ///
     /// # Panics
-    /// When the entry has no parameter of that name, which is a mistake in the catalog.
+    /// When there is no parameter of that name, which is a mistake in the program.
     pub fn value(&self, name: &str) -> Option<Value> {
-        let at = self.entry.parameters.iter().position(|p| p.name == name);
-        let at = at.unwrap_or_else(|| panic!("`{}` has no parameter `{name}`", self.entry.name));
-        self.given[at].or(match self.entry.parameters[at].default {
-            Fallback::Number(v) => Some(Value::Number(v)),
-            Fallback::Word(w) => Some(Value::Word(w)),
-            Fallback::Required | Fallback::Derived(_) => None,
+        let at = self.info.parameters.iter().position(|p| p.name == name);
+        let at = at.unwrap_or_else(|| panic!("`{}` has no parameter `{name}`", self.info.name));
+        self.given[at].or(match self.info.parameters[at].default {
+            DefaultValue::Number(v) => Some(Value::Number(v)),
+            DefaultValue::Word(w) => Some(Value::Word(w)),
+            DefaultValue::Required | DefaultValue::Derived(_) => None,
         })
     }
 
     /// Whether the text gave this parameter.
     pub fn is_given(&self, name: &str) -> bool {
-        self.entry.parameters.iter().zip(&self.given).any(|(p, v)| p.name == name && v.is_some())
+        self.info.parameters.iter().zip(&self.given).any(|(p, v)| p.name == name && v.is_some())
     }
 
     /// Like [`Spec::value`], for a parameter that is a number with a derived default.
@@ -241,34 +279,34 @@ impl Spec {
     /// Like [`Spec::value`], for a parameter that is a number and always has a value.
     ///
     /// # Panics
-    /// When the parameter is a word or its default is derived, which is a mistake in the catalog.
+    /// When the parameter is a word or its default is derived, which is a mistake in the program.
     pub fn number(&self, name: &str) -> f64 {
-        self.optional(name).unwrap_or_else(|| panic!("`{}`: `{name}` is not a number", self.entry.name))
+        self.optional(name).unwrap_or_else(|| panic!("`{}`: `{name}` is not a number", self.info.name))
     }
 
     /// Like [`Spec::value`], for a parameter that is a word.
     ///
     /// # Panics
-    /// When the parameter is a number, which is a mistake in the catalog.
+    /// When the parameter is a number, which is a mistake in the program.
     pub fn word(&self, name: &str) -> &'static str {
         match self.value(name) {
             Some(Value::Word(w)) => w,
-            _ => panic!("`{}`: `{name}` is not a word", self.entry.name),
+            _ => panic!("`{}`: `{name}` is not a word", self.info.name),
         }
     }
 
-    /// A spec string for this entry that shows how parameters are written.
+    /// A spec string that shows how parameters are written.
     fn example(&self) -> String {
-        let wanted = |p: &&Parameter| p.default == Fallback::Required;
-        let shown: Vec<&Parameter> = match self.entry.parameters.iter().filter(wanted).collect::<Vec<_>>() {
-            required if required.is_empty() => self.entry.parameters.iter().take(1).collect(),
+        let wanted = |p: &&Parameter| p.default == DefaultValue::Required;
+        let shown: Vec<&Parameter> = match self.info.parameters.iter().filter(wanted).collect::<Vec<_>>() {
+            required if required.is_empty() => self.info.parameters.iter().take(1).collect(),
             required => required,
         };
         let pairs: Vec<_> = shown.iter().map(|p| format!("{}={}", p.name, p.example())).collect();
         if pairs.is_empty() {
-            self.entry.name.to_string()
+            self.info.name.to_string()
         } else {
-            format!("{}:{}", self.entry.name, pairs.join(","))
+            format!("{}:{}", self.info.name, pairs.join(","))
         }
     }
 }
@@ -278,31 +316,34 @@ impl Parameter {
         let wrong = |must: String| SpecError::BadValue { owner, name: self.name, given: excerpt(text), must };
         if let Kind::Word(words) = self.kind {
             let word = words.iter().find(|w| **w == text);
-            return word.map(|w| Value::Word(w)).ok_or_else(|| wrong(format!("one of {}", words.join(", "))));
+            return word.map(|w| Value::Word(w)).ok_or_else(|| wrong(self.kind.must()));
         }
         let v: f64 = text.parse().map_err(|_| wrong(format!("a number, for example {}", self.example())))?;
         if v.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) {
             return Err(wrong("a number that a 64-bit float can hold".to_string()));
         }
-        let (right, must) = match self.kind {
-            Kind::Finite => (v.is_finite(), "a finite number".to_string()),
-            Kind::NonNegative => (v.is_finite() && v >= 0.0, "a finite number, 0 or more".to_string()),
-            Kind::Positive => (v.is_finite() && v > 0.0, "a finite number above 0".to_string()),
-            Kind::PositiveOrInfinite => (v > 0.0, "a number above 0, or inf".to_string()),
-            Kind::Fraction => ((0.0..1.0).contains(&v), "a number from 0 on, below 1".to_string()),
-            Kind::Whole(low, high) => (
-                v.fract() == 0.0 && v >= low as f64 && v <= high as f64,
-                format!("a whole number from {low} to {high}"),
-            ),
-            Kind::Word(_) => (false, String::new()),
-        };
-        if right { Ok(Value::Number(v)) } else { Err(wrong(must)) }
+        if self.kind.allows(v) { Ok(Value::Number(v)) } else { Err(wrong(self.kind.must())) }
+    }
+
+    /// Refuses a value that did not come from a text.
+    pub(crate) fn check(&self, owner: &'static str, value: Option<Value>) -> Result<(), SpecError> {
+        match value {
+            Some(Value::Number(v)) if v.is_nan() && self.default == DefaultValue::Required => {
+                let example = format!("{owner}:{}={}", self.name, self.example());
+                Err(SpecError::Missing { owner, name: self.name, meaning: self.meaning, example })
+            }
+            Some(Value::Number(v)) if !self.kind.allows(v) => {
+                let must = self.kind.must();
+                Err(SpecError::BadValue { owner, name: self.name, given: number(v), must })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn example(&self) -> String {
         match (self.default, self.kind) {
-            (Fallback::Number(v), _) => number(v),
-            (Fallback::Word(w), _) => w.to_string(),
+            (DefaultValue::Number(v), _) => number(v),
+            (DefaultValue::Word(w), _) => w.to_string(),
             (_, Kind::Word(words)) => words.first().copied().unwrap_or("word").to_string(),
             (_, Kind::Whole(low, _)) => low.to_string(),
             _ => "0.1".to_string(),
@@ -336,8 +377,9 @@ fn hint<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> String {
 
 /// What is wrong with a spec string.
 #[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
 pub enum SpecError {
-    /// No rule or problem has this name.
+    /// No method or problem has this name.
     #[error("unknown {what} `{given}`{hint} (known: {known})")]
     UnknownName {
         /// "rule" or "problem".
@@ -349,10 +391,10 @@ pub enum SpecError {
         /// All known names.
         known: String,
     },
-    /// The rule or problem has no such parameter.
+    /// The method or problem has no such parameter.
     #[error("`{owner}` has no parameter `{given}`{hint} ({known})")]
     UnknownParameter {
-        /// The rule or problem.
+        /// The method or problem.
         owner: &'static str,
         /// The key in the text.
         given: String,
@@ -364,7 +406,7 @@ pub enum SpecError {
     /// Something after the colon is not `key=value`.
     #[error("`{owner}`: `{given}` is not key=value; write it like `{example}`")]
     NotAPair {
-        /// The rule or problem.
+        /// The method or problem.
         owner: &'static str,
         /// The piece of text.
         given: String,
@@ -374,7 +416,7 @@ pub enum SpecError {
     /// A parameter stands twice.
     #[error("`{owner}`: `{name}` is given twice; keep one of them")]
     Twice {
-        /// The rule or problem.
+        /// The method or problem.
         owner: &'static str,
         /// The key.
         name: &'static str,
@@ -382,7 +424,7 @@ pub enum SpecError {
     /// A value is not a number or word of the kind wanted.
     #[error("`{owner}`: {name}={given} does not work, {name} must be {must}")]
     BadValue {
-        /// The rule or problem.
+        /// The method or problem.
         owner: &'static str,
         /// The key.
         name: &'static str,
@@ -394,7 +436,7 @@ pub enum SpecError {
     /// A parameter without a default was not given.
     #[error("`{owner}` needs `{name}` ({meaning}); write it like `{example}`")]
     Missing {
-        /// The rule or problem.
+        /// The method or problem.
         owner: &'static str,
         /// The key.
         name: &'static str,
@@ -406,7 +448,7 @@ pub enum SpecError {
     /// Parameters that exclude each other, or do not fit the run.
     #[error("`{owner}`: {why}")]
     Unfit {
-        /// The rule or problem.
+        /// The method or problem.
         owner: &'static str,
         /// What does not fit, and what to write instead.
         why: String,

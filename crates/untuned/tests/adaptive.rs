@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use untuned::optimizers::{Around, At, Keep, Method, Optimizer, OptimizerSpec, Plain};
-use untuned::{Observation, Refusal, Setting, StepKind, vector};
+mod support;
+
+use support::{NORM, Run, Watched, build};
+use untuned::{DenseF64, MethodSpec, Optimizer, RunInfo, StepKind, vector};
 
 /// Every option that changes what is kept, measured or changed.
 const VARIANTS: &[&str] = &[
@@ -26,50 +28,11 @@ const VARIANTS: &[&str] = &[
     "mechanic:base=sgd-momentum,momentum=0,form=optax,store_delta=yes,betas=3",
 ];
 
-#[derive(Clone, PartialEq, Debug)]
-struct Run {
-    method: Method,
-    space: Plain,
-    around: Around,
-    x: Vec<f64>,
-    kept: Vec<Vec<f64>>,
-}
-
-impl Run {
-    fn new(spec: &str, x: &[f64]) -> Run {
-        let method = spec.parse::<OptimizerSpec>().unwrap().build(&Setting::new(100)).unwrap();
-        let space = Plain::new(x.len()).decaying(0..1);
-        let x = x.to_vec();
-        let kept = Keep::all(&space, &method.keeps(), &x).unwrap();
-        let around = Around { weight_decay: 0.1, ..Around::default() };
-        Run { method, space, around, x, kept }
-    }
-
-    fn sums(&mut self, gradient: &[f64]) -> Vec<f64> {
-        let mut sums = vec![0.0; 1 + self.method.measures()];
-        let at = At {
-            space: &self.space,
-            around: &self.around,
-            x: &mut self.x,
-            gradient: &gradient.to_vec(),
-            kept: &mut self.kept,
-        };
-        self.method.measure(&at, &mut sums, 0);
-        sums
-    }
-
-    fn step(&mut self, t: u64, gradient: &[f64]) -> Result<f64, Refusal> {
-        let sums = self.sums(gradient);
-        let at = At {
-            space: &self.space,
-            around: &self.around,
-            x: &mut self.x,
-            gradient: &gradient.to_vec(),
-            kept: &mut self.kept,
-        };
-        let seen = Observation::new(t, 1.0, vector::norm(gradient));
-        self.method.step(&seen, &sums[1..], at).map(|step| step.size)
-    }
+/// A run with decay in the first coordinate.
+fn begin(spec: &str, x: &[f64]) -> Run {
+    let mut run = Run::new(build(spec, 100), DenseF64::new(x.len()).decaying(0..1), x);
+    run.session.options.weight_decay = 0.1;
+    run
 }
 
 /// A bowl, with a push that changes from step to step.
@@ -80,20 +43,20 @@ fn gradient(x: &[f64], t: u64) -> Vec<f64> {
 #[test]
 fn zero_gradients_move_nothing_and_do_not_stop_what_follows() {
     for spec in VARIANTS {
-        let mut run = Run::new(spec, &[1.0, -2.0]);
-        run.around.weight_decay = 0.0;
-        for t in 0..3 {
-            run.step(t, &[0.0, 0.0]).unwrap();
+        let mut run = begin(spec, &[1.0, -2.0]);
+        run.session.options.weight_decay = 0.0;
+        for _ in 0..3 {
+            run.step(1.0, &[0.0, 0.0]).unwrap();
             assert_eq!(run.x, [1.0, -2.0], "{spec}");
         }
         for t in 3..20 {
-            run.step(t, &gradient(&run.x, t)).unwrap();
+            run.step(1.0, &gradient(&run.x, t)).unwrap();
         }
         assert!(run.x != [1.0, -2.0] && run.x.iter().all(|x| x.is_finite()), "{spec}: {:?}", run.x);
-        for t in 20..40 {
-            run.step(t, &[0.0, 0.0]).unwrap();
+        for _ in 20..40 {
+            run.step(1.0, &[0.0, 0.0]).unwrap();
         }
-        assert!(run.kept.iter().flatten().chain(&run.x).all(|x| x.is_finite()), "{spec}");
+        assert!(run.is_finite(), "{spec}");
     }
 }
 
@@ -101,15 +64,21 @@ fn zero_gradients_move_nothing_and_do_not_stop_what_follows() {
 #[test]
 fn clipping_is_a_scaled_gradient_or_refused_by_name() {
     for spec in VARIANTS {
-        let (mut clipped, mut scaled) = (Run::new(spec, &[1.0, -2.0]), Run::new(spec, &[1.0, -2.0]));
-        assert_eq!(clipped.method.clips(), clipped.method.measures() == 0, "{spec}");
-        clipped.around.clip = Some(0.5);
+        let (mut clipped, mut scaled) = (begin(spec, &[1.0, -2.0]), begin(spec, &[1.0, -2.0]));
+        let mut watched = Run::new(build(spec, 100), Watched::new(DenseF64::new(2)), &[1.0, -2.0]);
+        watched.step(1.0, &[1.0, 1.0]).unwrap();
+        let measures = !watched.session.space().measured.borrow().is_empty();
+        assert_eq!(clipped.method().clips(), !measures, "{spec}");
+        clipped.session.options.clip = Some(0.5);
         for t in 0..5 {
             let g = gradient(&clipped.x, t);
-            let scale =
-                if clipped.method.clips() { clipped.around.gradient_scale(vector::norm(&g)) } else { 1.0 };
-            clipped.step(t, &g).unwrap();
-            scaled.step(t, &g.iter().map(|g| scale * g).collect::<Vec<_>>()).unwrap();
+            let scale = if clipped.method().clips() {
+                clipped.session.options.gradient_scale(vector::norm(&g))
+            } else {
+                1.0
+            };
+            clipped.step(1.0, &g).unwrap();
+            scaled.step(1.0, &g.iter().map(|g| scale * g).collect::<Vec<_>>()).unwrap();
             assert_eq!(clipped.x, scaled.x, "{spec}");
         }
     }
@@ -118,58 +87,47 @@ fn clipping_is_a_scaled_gradient_or_refused_by_name() {
 #[test]
 fn a_schedule_that_ends_at_zero_ends_the_movement() {
     for spec in ["prodigy:d0=0.01", "d-adapt-sgd:d0=0.01", "d-adapt-adam:d0=0.01"] {
-        let mut run = Run::new(spec, &[1.0, -2.0]);
+        let mut run = begin(spec, &[1.0, -2.0]);
         for t in 0..10 {
-            run.step(t, &gradient(&run.x, t)).unwrap();
+            run.step(1.0, &gradient(&run.x, t)).unwrap();
         }
-        run.around.rate = 0.0;
-        let before = run.clone();
-        assert_eq!(run.step(10, &gradient(&run.x, 10)), Ok(0.0));
-        assert_eq!(run, before, "{spec}");
+        run.session.options.rate = 0.0;
+        let before = run.contents();
+        assert_eq!(run.step(1.0, &gradient(&run.x, 10)).unwrap().rate, 0.0);
+        assert_eq!(run.contents(), before, "{spec}");
     }
 }
 
 /// D-Adaptation takes `‖g_0‖` from the first gradient that is not 0; until then it stands.
 #[test]
 fn d_adaptation_begins_with_the_first_gradient() {
-    let mut run = Run::new("d-adapt-sgd:d0=0.5", &[1.0, 1.0]);
-    let before = run.clone();
-    let gradient = vec![0.0, 0.0];
-    let sums = run.sums(&gradient);
-    let at = At {
-        space: &run.space,
-        around: &run.around,
-        x: &mut run.x,
-        gradient: &gradient,
-        kept: &mut run.kept,
-    };
-    let step = run.method.step(&Observation::new(0, 1.0, 0.0), &sums[1..], at).unwrap();
-    assert_eq!(step.kind, StepKind::Stationary);
-    assert_eq!(run, before);
-    assert_eq!(run.step(1, &[3.0, -4.0]), Ok(0.1));
+    let mut run = begin("d-adapt-sgd:d0=0.5", &[1.0, 1.0]);
+    let before = run.contents();
+    assert_eq!(run.step(1.0, &[0.0, 0.0]).unwrap().kind, StepKind::Stationary);
+    assert_eq!(run.contents(), before);
+    assert_eq!(run.step(1.0, &[3.0, -4.0]).unwrap().rate, 0.1);
 }
 
 /// Two gradients that cancel: `s` is 0 again, which the estimate cannot be divided by, and the run must go on.
 #[test]
 fn gradients_that_cancel_do_not_stop_the_run() {
     for spec in ["prodigy:beta3=0.5,d0=0.5", "d-adapt-sgd:d0=0.5", "d-adapt-adam:beta2=0.25,d0=0.5"] {
-        let mut run = Run::new(spec, &[1.0]);
-        run.around.weight_decay = 0.0;
-        run.step(0, &[2.0]).unwrap();
+        let mut run = begin(spec, &[1.0]);
+        run.session.options.weight_decay = 0.0;
+        run.step(1.0, &[2.0]).unwrap();
         // With √β2 = β3 = 1/2, half of the first is left of it in s.
         let back = if spec.starts_with("d-adapt-sgd") { -2.0 } else { -1.0 };
-        assert_eq!(run.sums(&[back])[2], 0.0, "{spec}");
         let before = run.x.clone();
-        run.step(1, &[back]).unwrap();
+        run.step(1.0, &[back]).unwrap();
+        assert_eq!(run.session.sums()[NORM + 2], 0.0, "{spec}");
         assert_eq!(
             run.x == before,
             !spec.starts_with("d-adapt-sgd"),
             "{spec}: as the official code, where it does not fail"
         );
-        let place = usize::from(!spec.starts_with("d-adapt-sgd")) * 2;
-        assert_eq!(run.kept[place], [0.0], "{spec}");
+        assert_eq!(run.vector("s"), &[0.0], "{spec}");
         let before = run.x.clone();
-        assert!(run.step(2, &[2.0]).unwrap() > 0.0, "{spec}");
+        assert!(run.step(1.0, &[2.0]).unwrap().rate > 0.0, "{spec}");
         assert!(run.x[0].is_finite() && run.x != before, "{spec}");
     }
 }
@@ -179,11 +137,11 @@ fn gradients_that_cancel_do_not_stop_the_run() {
 fn mechanic_with_and_without_the_sum_of_the_steps() {
     for base in ["adamw", "sgd-momentum"] {
         let spec = format!("mechanic:base={base},s_init=0.01");
-        let mut computed = Run::new(&spec, &[1.0, -2.0]);
-        let mut stored = Run::new(&format!("{spec},store_delta=yes"), &[1.0, -2.0]);
+        let mut computed = begin(&spec, &[1.0, -2.0]);
+        let mut stored = begin(&format!("{spec},store_delta=yes"), &[1.0, -2.0]);
         for t in 0..30 {
-            computed.step(t, &gradient(&computed.x, t)).unwrap();
-            stored.step(t, &gradient(&stored.x, t)).unwrap();
+            computed.step(1.0, &gradient(&computed.x, t)).unwrap();
+            stored.step(1.0, &gradient(&stored.x, t)).unwrap();
         }
         let apart = vector::distance(&computed.x, &stored.x);
         assert!(apart > 0.0 && apart < 1e-4, "{base}: {apart:e}");
@@ -204,22 +162,22 @@ fn a_stuck_estimate_is_named() {
             ["none of its bets has won after 100 steps", "s_init=1e-6"],
         ),
     ] {
-        let mut run = Run::new(spec, &[1.0]);
-        run.around.weight_decay = 0.0;
+        let mut run = begin(spec, &[1.0]);
+        run.session.options.weight_decay = 0.0;
         let mut sign = 1.0;
         for t in 0..100 {
-            assert_eq!(run.method.concern(), None, "{spec}, step {t}");
+            assert_eq!(run.method().warning(), None, "{spec}, step {t}");
             // Down from 1, so that the next gradient is that of a hill whose top is at 1.
-            run.step(t, &[sign]).unwrap();
+            run.step(1.0, &[sign]).unwrap();
             sign = if run.x[0] < 1.0 { -1.0 } else { 1.0 };
         }
         assert!(
-            run.method.estimate().is_some_and(|value| value <= largest),
+            run.method().estimate().is_some_and(|value| value <= largest),
             "{spec}: {:?}",
-            run.method.estimate()
+            run.method().estimate()
         );
-        let concern = run.method.concern().unwrap_or_else(|| panic!("{spec} says nothing"));
-        assert!(words.iter().all(|word| concern.contains(word)), "{spec}: {concern}");
+        let warning = run.method().warning().unwrap_or_else(|| panic!("{spec} says nothing"));
+        assert!(words.iter().all(|word| warning.contains(word)), "{spec}: {warning}");
     }
 }
 
@@ -227,22 +185,22 @@ fn a_stuck_estimate_is_named() {
 #[test]
 fn endless_growth_is_named() {
     for spec in ["prodigy", "d-adapt-sgd", "d-adapt-adam"] {
-        let mut run = Run::new(spec, &[1.0]);
-        run.around.weight_decay = 0.0;
-        let named = (0..100).find(|&t| {
-            run.step(t, &[1.0]).unwrap();
-            run.method.concern().is_some()
+        let mut run = begin(spec, &[1.0]);
+        run.session.options.weight_decay = 0.0;
+        let named = (0..100).find(|_| {
+            run.step(1.0, &[1.0]).unwrap();
+            run.method().warning().is_some()
         });
-        let concern = run.method.concern().unwrap_or_else(|| panic!("{spec} says nothing"));
+        let warning = run.method().warning().unwrap_or_else(|| panic!("{spec} says nothing"));
         assert!(
-            concern.contains("grows without end") && concern.contains("growth_rate"),
-            "{spec}: {concern}"
+            warning.contains("grows without end") && warning.contains("growth_rate"),
+            "{spec}: {warning}"
         );
         assert!(named.unwrap() < 60, "{spec}: {named:?}");
-        let mut bowl = Run::new(spec, &[1.0]);
+        let mut bowl = begin(spec, &[1.0]);
         for t in 0..200 {
-            bowl.step(t, &gradient(&bowl.x, t)).unwrap();
-            assert_eq!(bowl.method.concern(), None, "{spec}, step {t}");
+            bowl.step(1.0, &gradient(&bowl.x, t)).unwrap();
+            assert_eq!(bowl.method().warning(), None, "{spec}, step {t}");
         }
     }
 }
@@ -258,7 +216,7 @@ fn mistakes_in_specs_are_explained() {
         ("mechanic:momentum=0.5", ["`momentum` belongs to base=sgd-momentum", "leave `momentum` out"]),
         ("mechanic:base=sgd-momentum,beta2=0.5", ["`beta2` belongs to base=adamw", "leave `beta2` out"]),
     ] {
-        let error = spec.parse::<OptimizerSpec>().unwrap().build(&Setting::new(1)).unwrap_err().to_string();
+        let error = spec.parse::<MethodSpec>().unwrap().build(&RunInfo::new(1)).unwrap_err().to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{words:?} in {error}");
     }
 }

@@ -1,11 +1,12 @@
-//! Averages as wrappers of optimizers: against the official implementations, by hand, and what they leave as it was.
+//! Averages as an option of a session: against the official implementations, by hand, and what they leave as it was.
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use serde::Deserialize;
-use untuned::average::Average;
-use untuned::optimizers::{Around, At, Averaged, Keep, Method, Optimizer, OptimizerSpec, Plain, catalog};
-use untuned::{Observation, Refusal, Setting, vector};
+use support::{Run, build, with_required};
+use untuned::{Average, DenseF64, Refusal, catalog, vector};
 
 /// What `official/official.py` wrote of the averages.
 #[derive(Deserialize)]
@@ -23,40 +24,14 @@ struct Case {
     evaluation: Vec<Vec<f64>>,
 }
 
-/// An optimizer on the way.
-#[derive(Clone, PartialEq, Debug)]
-struct Run<O> {
-    optimizer: O,
-    space: Plain,
-    x: Vec<f64>,
-    kept: Vec<Vec<f64>>,
+/// A run of 200 steps.
+fn begin(spec: &str, x: &[f64]) -> Run {
+    Run::new(build(spec, 200), DenseF64::new(x.len()), x)
 }
 
-impl<O: Optimizer> Run<O> {
-    fn new(optimizer: O, x: &[f64]) -> Run<O> {
-        let space = Plain::new(x.len());
-        let x = x.to_vec();
-        let kept = Keep::all(&space, &optimizer.keeps(), &x).unwrap();
-        Run { optimizer, space, x, kept }
-    }
-
-    fn step(&mut self, t: u64, loss: f64) -> Result<f64, Refusal> {
-        let Run { optimizer, space, x, kept } = self;
-        let gradient = &gradient(x, t);
-        let around = Around::default();
-        let mut sums = vec![0.0; 1 + optimizer.measures()];
-        optimizer.measure(&At { space, around: &around, x, gradient, kept }, &mut sums, 0);
-        let seen = Observation::new(t, loss, vector::norm(gradient));
-        optimizer
-            .step(&seen, &sums[1..], At { space, around: &around, x, gradient, kept })
-            .map(|step| step.size)
-    }
-
-    fn evaluated(&self) -> Vec<f64> {
-        let mut to = vec![f64::NAN; self.x.len()];
-        assert!(self.optimizer.evaluated(&self.space, &self.x, &self.kept, &mut to));
-        to
-    }
+/// A step of the problem, with a loss that is given.
+fn step(run: &mut Run, t: u64, loss: f64) -> Result<f64, Refusal> {
+    run.step(loss, &gradient(&run.x, t)).map(|report| report.rate)
 }
 
 /// The gradient of the problem of `official.py`.
@@ -66,10 +41,6 @@ fn gradient(x: &[f64], t: u64) -> Vec<f64> {
         0.5 * index * x + 0.1 * index * x * x * x + 0.25 * push
     };
     x.iter().zip(1..).map(of).collect()
-}
-
-fn build(spec: &str) -> Method {
-    spec.parse::<OptimizerSpec>().unwrap().build(&Setting::new(200)).unwrap()
 }
 
 #[test]
@@ -85,10 +56,10 @@ fn averages_as_the_official_ones() {
         assert!(case.average.contains(words), "{}", case.average);
         // Without momentum it is gradient descent, and any rule can be averaged.
         assert_eq!(case.spec, "sgd-momentum:lr=0.02,momentum=0");
-        let mut run = Run::new(Averaged::new(build("gd:lr=0.02"), average), &golden.start);
+        let mut run = begin("gd:lr=0.02", &golden.start).averaged(average);
         assert_eq!(run.evaluated(), golden.start, "before the first step");
         for t in 0..golden.steps {
-            run.step(t, 1.0).unwrap();
+            step(&mut run, t, 1.0).unwrap();
             if (t + 1) % 10 == 0 {
                 let row = (t / 10) as usize;
                 for (got, want) in [(&run.x, &case.points[row]), (&run.evaluated(), &case.evaluation[row])] {
@@ -105,33 +76,28 @@ fn averages_as_the_official_ones() {
 /// leaves it alone, and it goes on from its bytes as if nothing had been.
 #[test]
 fn every_method_can_be_averaged() {
-    for entry in catalog() {
-        let needed = match entry.name {
-            "gd" => ":lr=0.1",
-            "clipped-gd" => ":lr=0.1,threshold=inf",
-            "polyak" => ":f_star=0",
-            _ => "",
-        };
-        let method = build(&format!("{}{needed}", entry.name));
+    for info in catalog() {
+        let (name, spec) = (info.name, with_required(info.name));
         let average = Average::Polynomial(8.0);
         let start = [1.0, -2.0, 0.5];
-        let mut alone = Run::new(method.clone(), &start);
-        let mut run = Run::new(Averaged::new(method, average), &start);
+        let mut alone = begin(&spec, &start);
+        let mut run = begin(&spec, &start).averaged(average);
+        assert!(run.session.has_evaluation_point(), "{name}");
         let mut mean = vec![f64::NAN; 3];
         for t in 0..7 {
-            let before = run.clone();
-            assert!(run.step(t, f64::NAN).is_err(), "{}", entry.name);
-            assert_eq!(run, before, "{}", entry.name);
-            assert_eq!(run.step(t, 4.0), alone.step(t, 4.0), "{}", entry.name);
-            assert_eq!(run.x, alone.x, "{}", entry.name);
+            let before = run.state();
+            assert!(step(&mut run, t, f64::NAN).is_err(), "{name}");
+            assert_eq!(run.state(), before, "{name}");
+            assert_eq!(step(&mut run, t, 4.0), step(&mut alone, t, 4.0), "{name}");
+            assert_eq!(run.x, alone.x, "{name}");
             average.add(&mut mean, &run.x, t + 1);
-            assert!(vector::distance(&mean, &run.evaluated()) < 1e-12, "{}", entry.name);
+            assert!(vector::distance(&mean, &run.evaluated()) < 1e-12, "{name}");
         }
-        let json = serde_json::to_string(&run.optimizer).unwrap();
-        let mut parts = Run { optimizer: serde_json::from_str(&json).unwrap(), ..run.clone() };
-        run.step(7, 4.0).unwrap();
-        parts.step(7, 4.0).unwrap();
-        assert_eq!(run, parts, "{}", entry.name);
+        let mut parts = run.resumed();
+        step(&mut run, 7, 4.0).unwrap();
+        step(&mut parts, 7, 4.0).unwrap();
+        assert_eq!(run.state(), parts.state(), "{name}");
+        assert_eq!(run.evaluated(), parts.evaluated(), "{name}");
     }
 }
 
@@ -139,12 +105,10 @@ fn every_method_can_be_averaged() {
 #[test]
 fn the_first_point_is_copied() {
     for average in [Average::Uniform, Average::Polynomial(8.0), Average::Exponential(0.99)] {
-        let mut run = Run::new(Averaged::new(build("gd:lr=1"), average), &[0.3]);
-        run.space = run.space.decaying(0..1);
-        let Run { optimizer, space, x, kept } = &mut run;
-        let around = Around { weight_decay: 1.0 - 1e-9, ..Around::default() };
-        let at = At { space, around: &around, x, gradient: &vec![1e-30], kept };
-        optimizer.step(&Observation::new(0, 1.0, 1e-30), &[], at).unwrap();
+        let space = DenseF64::new(1).decaying(0..1);
+        let mut run = Run::new(build("gd:lr=1", 200), space, &[0.3]).averaged(average);
+        run.session.options.weight_decay = 1.0 - 1e-9;
+        run.step(1.0, &[1e-30]).unwrap();
         assert!(run.x[0] > 0.0 && run.x[0] < 1e-9);
         assert_eq!(run.evaluated(), run.x, "{average:?}");
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use untuned::rules::{RULES, Rule};
 use untuned::spec::number;
-use untuned::{Observation, Refusal, RuleSpec, Setting, Step, StepKind, StepRule};
+use untuned::{MethodSpec, Observation, Refusal, RunInfo, Step, StepKind, StepRule};
 
 /// A rule with one choice of its options, and what is particular about it.
 struct Case {
@@ -17,8 +17,6 @@ struct Case {
     spec: fn(a: f64, b: f64, l: f64) -> String,
     /// Whether the rule looks at a lower bound.
     bounded: bool,
-    /// Whether the step after one below the bound is positive again.
-    recovers: bool,
     /// The size of the first step for this `(f − l)/‖g‖²`, where it is that quotient times a number.
     first: Option<f64>,
     /// Whether a tiny gradient may lead to a step size that no 64-bit float can hold.
@@ -31,7 +29,6 @@ const CASES: &[Case] = &[
     Case {
         spec: |a, b, _| format!("gd:lr={}", number(0.3 * b * b / a)),
         bounded: false,
-        recovers: true,
         first: None,
         explodes: false,
     },
@@ -40,56 +37,48 @@ const CASES: &[Case] = &[
             format!("clipped-gd:lr={},threshold={}", number(0.3 * b * b / a), number(2.5 * a / b))
         },
         bounded: false,
-        recovers: true,
         first: None,
         explodes: false,
     },
     Case {
         spec: |a, b, _| format!("clipped-gd:lr={},threshold=inf", number(0.3 * b * b / a)),
         bounded: false,
-        recovers: true,
         first: None,
         explodes: false,
     },
     Case {
         spec: |_, _, l| format!("polyak:f_star={}", number(l)),
         bounded: true,
-        recovers: true,
         first: Some(1.0),
         explodes: true,
     },
     Case {
         spec: |_, _, l| format!("polyak-bound:lower_bound={}", number(l)),
         bounded: true,
-        recovers: true,
         first: Some(1.0),
         explodes: true,
     },
     Case {
         spec: |_, _, l| format!("inexact-polyak:lower_bound={}", number(l)),
         bounded: true,
-        recovers: true,
         first: Some(0.25),
         explodes: true,
     },
     Case {
         spec: |_, _, l| format!("inexact-polyak:extend=keep,lower_bound={}", number(l)),
         bounded: true,
-        recovers: true,
         first: Some(0.25),
         explodes: true,
     },
     Case {
         spec: |_, _, l| format!("inexact-polyak:extend=grow,lower_bound={}", number(l)),
         bounded: true,
-        recovers: true,
         first: Some(0.25),
         explodes: true,
     },
     Case {
         spec: |a, b, l| format!("decsps:gamma={},lower_bound={}", number(10.0 * b * b / a), number(l)),
         bounded: true,
-        recovers: true,
         first: None,
         explodes: false,
     },
@@ -99,21 +88,18 @@ const CASES: &[Case] = &[
             format!("decsps:c0=3,gamma={gamma},lower_bound={},grad_shift={shift}", number(l))
         },
         bounded: true,
-        recovers: true,
         first: None,
         explodes: false,
     },
     Case {
         spec: |_, _, l| format!("adasps:c_scale=0.5,lower_bound={}", number(l)),
         bounded: true,
-        recovers: true,
         first: Some(2.0),
         explodes: true,
     },
     Case {
         spec: |a, _, l| format!("adasps:c_p={},lower_bound={}", number(1.25 / a.sqrt()), number(l)),
         bounded: true,
-        recovers: true,
         first: None,
         explodes: true,
     },
@@ -121,7 +107,6 @@ const CASES: &[Case] = &[
     Case {
         spec: |a, b, _| format!("dog:eps_rel={},eps={}", number(1e-3 * b), number(0.1 * a / b * a / b)),
         bounded: false,
-        recovers: true,
         first: None,
         explodes: true,
     },
@@ -130,56 +115,48 @@ const CASES: &[Case] = &[
             format!("dog:eps_rel={},eps={},eps_each=yes", number(1e-3 * b), number(0.1 * a / b * a / b))
         },
         bounded: false,
-        recovers: true,
         first: None,
         explodes: true,
     },
     Case {
         spec: |_, b, _| format!("dog:eps_rel={},eps=0", number(1e-3 * b)),
         bounded: false,
-        recovers: true,
         first: None,
         explodes: true,
     },
     Case {
         spec: |_, _, l| format!("anytime-polyak:lower_bound={}", number(l)),
         bounded: true,
-        recovers: true,
         first: Some(1.0),
         explodes: true,
     },
     Case {
         spec: |_, _, l| format!("level-polyak:lower_bound={}", number(l)),
         bounded: true,
-        recovers: true,
         first: Some(1.0),
         explodes: true,
     },
     Case {
         spec: |_, _, l| format!("adaptive-polyak:lower_bound={}", number(l)),
         bounded: true,
-        recovers: true,
         first: Some(1.0),
         explodes: true,
     },
     Case {
         spec: |_, _, l| format!("adaptive-polyak:variant=epochs,epochs=4,lower_bound={}", number(l)),
         bounded: true,
-        recovers: true,
         first: Some(0.5),
         explodes: true,
     },
     Case {
         spec: |_, _, l| format!("adaptive-polyak:variant=epochs,restart=best,lower_bound={}", number(l)),
         bounded: true,
-        recovers: true,
         first: Some(0.5),
         explodes: true,
     },
     Case {
         spec: |_, _, l| format!("sps-max:eps=0,lower_bound={}", number(l)),
         bounded: true,
-        recovers: true,
         first: Some(2.0),
         explodes: true,
     },
@@ -189,7 +166,6 @@ const CASES: &[Case] = &[
             format!("sps-max:c=2,max_step={most},eps={eps},lower_bound={}", number(l))
         },
         bounded: true,
-        recovers: true,
         first: None,
         explodes: false,
     },
@@ -199,14 +175,12 @@ const CASES: &[Case] = &[
             format!("sps-max:cap=smooth,first_step={first},gamma=4,epoch=3,eps=0,lower_bound={}", number(l))
         },
         bounded: true,
-        recovers: true,
         first: None,
         explodes: false,
     },
     Case {
         spec: |_, _, l| format!("ali-g:eps=0,lower_bound={}", number(l)),
         bounded: true,
-        recovers: true,
         first: Some(1.0),
         explodes: true,
     },
@@ -216,28 +190,25 @@ const CASES: &[Case] = &[
             format!("ali-g:max_lr={most},eps={eps},lower_bound={}", number(l))
         },
         bounded: true,
-        recovers: true,
         first: None,
         explodes: false,
     },
     Case {
         spec: |a, b, _| format!("dowg:r2={},eps={}", number(1e-3 * b * b), number(0.1 * a)),
         bounded: false,
-        recovers: true,
         first: None,
         explodes: false,
     },
     Case {
         spec: |_, b, _| format!("dowg:lr=0.5,r2={},eps=0", number(1e-3 * b * b)),
         bounded: false,
-        recovers: true,
         first: None,
         explodes: true,
     },
 ];
 
 fn build(spec: &str) -> Rule {
-    spec.parse::<RuleSpec>().unwrap().build(&Setting::new(HORIZON)).unwrap()
+    spec.parse::<MethodSpec>().unwrap().build_rule(&RunInfo::new(HORIZON)).unwrap()
 }
 
 impl Case {
@@ -249,7 +220,8 @@ impl Case {
 /// All that any rule may ask for. The distance grows by ¼ a step; the gradient is one entry of this size.
 fn seen(step: u64, loss: f64, grad_norm: f64) -> Observation {
     let (distance, grad_sum) = (Some(step as f64 / 4.0), Some(grad_norm));
-    Observation { x0_norm: 0.0, distance, grad_sum, ..Observation::new(step, loss, grad_norm) }
+    let (x0_norm, dimension) = (Some(0.0), Some(1));
+    Observation { x0_norm, distance, grad_sum, dimension, ..Observation::new(step, loss, grad_norm) }
 }
 
 /// A few steps that ran: better, worse, a tie.
@@ -305,7 +277,7 @@ fn ask(spec: &str, rule: &mut Rule, seen: &Observation) -> Result<Step, Refusal>
 
 #[test]
 fn every_rule_is_here() {
-    let here: BTreeSet<_> = CASES.iter().map(|c| c.spec(0.0).parse::<RuleSpec>().unwrap().name()).collect();
+    let here: BTreeSet<_> = CASES.iter().map(|c| c.spec(0.0).parse::<MethodSpec>().unwrap().name()).collect();
     let all: BTreeSet<_> = RULES.iter().map(|entry| entry.name).collect();
     assert_eq!(here, all, "a rule of the catalog has no case in this file");
     // Every word of every option too.
@@ -314,7 +286,7 @@ fn every_rule_is_here() {
             let untuned::spec::Kind::Word(words) = parameter.kind else { continue };
             for word in words {
                 let given = format!("{}={word}", parameter.name);
-                let default = parameter.default == untuned::spec::Fallback::Word(word);
+                let default = parameter.default == untuned::spec::DefaultValue::Word(word);
                 let used = CASES.iter().any(|c| {
                     let spec = c.spec(0.0);
                     spec.starts_with(&format!("{}:", entry.name)) && spec.contains(&given)
@@ -415,7 +387,7 @@ fn an_infinite_candidate_never_wins() {
 #[test]
 fn a_candidate_that_is_no_number_never_wins() {
     let mut decsps = build("decsps:grad_shift=1");
-    let cancelled = |t, loss| Observation { grad_sum: Some(-1.0), ..Observation::new(t, loss, 1.0) };
+    let cancelled = |t, loss| Observation { grad_sum: Some(-1.0), ..seen(t, loss, 1.0) };
     for (loss, kind) in [(0.0, StepKind::Regular), (-1.0, StepKind::BelowBound)] {
         let step = decsps.step(&cancelled(0, loss)).unwrap();
         assert_eq!((step.size, step.kind), (0.0, kind), "f − l is 0, so is the step");
@@ -519,11 +491,91 @@ fn broken_observations_are_refused() {
     }
 }
 
+/// What a rule needs beyond the gradient's norm, by its name and options; all others need the loss alone.
+fn needed(spec: &str) -> &'static [&'static str] {
+    match spec.split(':').next().unwrap() {
+        "gd" | "clipped-gd" => &[],
+        "dog" => &["x0_norm", "distance"],
+        "dowg" => &["distance"],
+        _ if spec.contains("grad_shift") => &["loss", "grad_sum", "dimension"],
+        _ => &["loss"],
+    }
+}
+
+/// A value that is needed and is not there is refused by name, from the first step on, and is never taken for 0 or 1. What is not
+/// needed may be missing.
+#[test]
+fn missing_values_are_refused() {
+    type Without = fn(Observation) -> Observation;
+    let without: [(&str, Without); 5] = [
+        ("loss", |seen| Observation { loss: None, ..seen }),
+        ("x0_norm", |seen| Observation { x0_norm: None, ..seen }),
+        ("distance", |seen| Observation { distance: None, ..seen }),
+        ("grad_sum", |seen| Observation { grad_sum: None, ..seen }),
+        ("dimension", |seen| Observation { dimension: None, ..seen }),
+    ];
+    let mut refused = BTreeSet::new();
+    for case in CASES {
+        let spec = case.spec(0.0);
+        let needed = needed(&spec);
+        for steps in [0, 4] {
+            for grad_norm in [1.5, 0.0] {
+                let rule = after(&spec, steps);
+                // None of the values is 0 or 1, what a careless rule would take in their place.
+                let whole = at(steps, (7.0, grad_norm, 0.3));
+                let whole = Observation { distance: Some(0.3), ..whole };
+                let answer = rule.clone().step(&whole).unwrap();
+                let needs = rule.needs();
+                let flags = [
+                    ("loss", needs.loss),
+                    ("x0_norm", needs.x0_norm),
+                    ("distance", needs.distance),
+                    ("grad_sum", needs.grad_sum),
+                    ("dimension", needs.dimension),
+                ];
+                for (what, flag) in flags {
+                    assert_eq!(flag, needed.contains(&what), "{spec} and {what}");
+                }
+                for (what, without) in without {
+                    let mut rule = rule.clone();
+                    let lacking = ask(&spec, &mut rule, &without(whole));
+                    if needed.contains(&what) {
+                        assert_eq!(lacking, Err(Refusal::Missing { step: steps as u64, what }), "{spec}");
+                        refused.insert(what);
+                    } else {
+                        assert_eq!(lacking, Ok(answer), "{spec} does not need {what}");
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(refused.len(), 5, "{refused:?}");
+    let words = Refusal::Missing { step: 3, what: "x0_norm" }.to_string();
+    assert!(words.contains("step 3") && words.contains("`x0_norm`"), "{words}");
+}
+
+/// A loop of one's own that measures loss and norm alone: DoG and DecSPS with a shift are of no use there, and say why.
+#[test]
+fn a_bare_observation_is_not_enough_for_everyone() {
+    let bare = Observation::new(0, 2.0, 1.0);
+    for (spec, more, what) in [
+        ("dog", Observation { distance: Some(0.0), ..bare }, "x0_norm"),
+        ("dog", Observation { x0_norm: Some(1.0), ..bare }, "distance"),
+        ("dog:first_step=0.1", Observation { distance: Some(0.0), ..bare }, "x0_norm"),
+        ("dowg", bare, "distance"),
+        ("decsps:grad_shift=1e-4", Observation { grad_sum: Some(1.0), ..bare }, "dimension"),
+        ("decsps:grad_shift=1e-4", Observation { dimension: Some(1), ..bare }, "grad_sum"),
+    ] {
+        assert_eq!(ask(spec, &mut build(spec), &more), Err(Refusal::Missing { step: 0, what }), "{spec}");
+    }
+    build("decsps").step(&bare).unwrap();
+}
+
 /// DoG's first radius comes from `‖x_0‖`.
 #[test]
 fn a_broken_start_is_refused() {
     for bad in [f64::NAN, f64::INFINITY] {
-        let first = Observation { x0_norm: bad, ..seen(0, 1.0, 1.0) };
+        let first = Observation { x0_norm: Some(bad), ..seen(0, 1.0, 1.0) };
         let refused = ask("dog", &mut build("dog"), &first);
         assert!(refused.is_err(), "‖x_0‖ = {bad}: {refused:?}");
     }
@@ -546,9 +598,7 @@ fn a_loss_below_the_bound() {
                 }
             }
             let later = ask(&spec, &mut rule, &seen(t + 2, 5.0, 2.0)).unwrap();
-            if case.recovers {
-                assert!(later.size > 0.0 && later.kind == StepKind::Regular, "{spec}: {later:?}");
-            }
+            assert!(later.size > 0.0 && later.kind == StepKind::Regular, "{spec}: {later:?}");
         }
     }
 }
@@ -556,7 +606,7 @@ fn a_loss_below_the_bound() {
 /// However far below: the state can be kept, and the rule goes on at once.
 #[test]
 fn a_first_loss_far_below_the_bound() {
-    for case in CASES.iter().filter(|c| c.bounded && c.recovers) {
+    for case in CASES.iter().filter(|c| c.bounded) {
         for first in [-2.0, -2e307, -f64::MAX] {
             let spec = case.spec(1.0);
             let mut rule = build(&spec);
@@ -571,7 +621,7 @@ fn a_first_loss_far_below_the_bound() {
 /// A loss that equals the bound: size 0, nothing to report, and the next step is positive.
 #[test]
 fn a_loss_at_the_bound() {
-    for case in CASES.iter().filter(|c| c.bounded && c.recovers) {
+    for case in CASES.iter().filter(|c| c.bounded) {
         let spec = case.spec(1.0);
         let mut rule = build(&spec);
         let at = ask(&spec, &mut rule, &seen(0, 1.0, 2.0)).unwrap();
@@ -596,7 +646,7 @@ fn scale_covariance() {
                 for (t, (loss, norm)) in ORDINARY.into_iter().enumerate() {
                     let one = seen(t as u64, loss, norm);
                     let two = Observation {
-                        loss: loss * a,
+                        loss: Some(loss * a),
                         grad_norm: norm * a / b,
                         distance: one.distance.map(|d| d * b),
                         grad_sum: one.grad_sum.map(|s| s * a / b),
@@ -669,7 +719,7 @@ fn steps_past_the_horizon() {
 fn a_run_of_no_steps_can_be_built() {
     for case in CASES {
         let spec = case.spec(0.0);
-        let mut rule = spec.parse::<RuleSpec>().unwrap().build(&Setting::new(0)).unwrap();
+        let mut rule = spec.parse::<MethodSpec>().unwrap().build_rule(&RunInfo::new(0)).unwrap();
         match ask(&spec, &mut rule, &seen(0, 2.0, 1.0)) {
             Ok(step) => assert!(step.size > 0.0, "{spec}"),
             Err(Refusal::PastHorizon { step: 0, horizon: 0, .. }) => {
@@ -686,7 +736,7 @@ fn a_run_of_very_many_steps_can_be_built() {
     for case in CASES {
         for steps in [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) + 1] {
             let spec = case.spec(0.0);
-            let mut rule = spec.parse::<RuleSpec>().unwrap().build(&Setting::new(steps)).unwrap();
+            let mut rule = spec.parse::<MethodSpec>().unwrap().build_rule(&RunInfo::new(steps)).unwrap();
             ask(&spec, &mut rule, &seen(0, 2.0, 1.0)).unwrap();
             ask(&spec, &mut rule, &seen(1, 3.0, 1.0)).unwrap();
         }
@@ -724,10 +774,10 @@ fn at(t: usize, (loss, grad_norm, distance): (f64, f64, f64)) -> Observation {
     let distance = Some(if t == 0 { 0.0 } else { distance });
     let grad_sum = Some(grad_norm / 3.0);
     Observation {
-        x0_norm: 0.7,
+        x0_norm: Some(0.7),
         distance,
         grad_sum,
-        dimension: 5,
+        dimension: Some(5),
         ..Observation::new(t as u64, loss, grad_norm)
     }
 }
@@ -785,9 +835,9 @@ proptest! {
 #[test]
 fn a_shifted_gradient_whose_square_leaves_the_range() {
     let mut rule = build("decsps:grad_shift=1e-4");
-    let huge = Observation { grad_sum: Some(1e200), ..Observation::new(0, 1e300, 1e200) };
+    let huge = seen(0, 1e300, 1e200);
     assert!((rule.step(&huge).unwrap().size / 1e-100 - 1.0).abs() < 1e-12);
     let mut rule = build("decsps:grad_shift=1e-170,gamma=1e300");
-    let tiny = Observation { grad_sum: Some(1e-170), ..Observation::new(0, 1e-200, 1e-170) };
+    let tiny = seen(0, 1e-200, 1e-170);
     assert!((rule.step(&tiny).unwrap().size / 2.5e139 - 1.0).abs() < 1e-12, "1e-200/(2e-170)²");
 }

@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 use untuned::rules::Rule;
-use untuned::{Observation, Point, Refusal, RuleSpec, Setting, SpecError, Step, StepKind, StepRule};
+use untuned::{MethodSpec, Observation, Point, Refusal, RunInfo, SpecError, Step, StepKind, StepRule};
 
 fn rule(spec: &str, steps: u64) -> Rule {
-    build(spec, Setting::new(steps)).unwrap()
+    build(spec, RunInfo::new(steps)).unwrap()
 }
 
-fn build(spec: &str, setting: Setting) -> Result<Rule, SpecError> {
-    spec.parse::<RuleSpec>().unwrap().build(&setting)
+fn build(spec: &str, run: RunInfo) -> Result<Rule, SpecError> {
+    spec.parse::<MethodSpec>().unwrap().build_rule(&run)
 }
 
 /// One step at `t` with this loss and gradient norm.
@@ -55,10 +55,10 @@ fn polyak() {
     let at_the_minimum = step(&mut r, 2, 1.0, 0.5);
     assert_eq!((at_the_minimum.size, at_the_minimum.kind), (0.0, StepKind::Regular), "(1 − 1)/0.25");
 
-    let known = Setting { steps: 10, f_star: Some(3.0) };
+    let known = RunInfo { steps: 10, f_star: Some(3.0) };
     assert_eq!(size(&mut build("polyak", known).unwrap(), 0, 7.0, 2.0), 1.0, "(7 − 3)/4");
     assert_eq!(size(&mut build("polyak:f_star=-1", known).unwrap(), 0, 7.0, 2.0), 2.0, "the spec goes first");
-    let unknown = build("polyak", Setting::new(10)).unwrap_err();
+    let unknown = build("polyak", RunInfo::new(10)).unwrap_err();
     assert!(matches!(unknown, SpecError::Unfit { owner: "polyak", .. }), "{unknown:?}");
     assert!(unknown.to_string().contains("f_star"), "{unknown}");
 }
@@ -137,7 +137,7 @@ fn decsps_options() {
 fn decsps_with_a_shifted_gradient() {
     let mut r = rule("decsps:grad_shift=1", 10);
     assert!(r.needs().grad_sum);
-    let seen = Observation { grad_sum: Some(7.0), dimension: 2, ..Observation::new(0, 82.0, 5.0) };
+    let seen = Observation { grad_sum: Some(7.0), dimension: Some(2), ..Observation::new(0, 82.0, 5.0) };
     near(r.step(&seen).unwrap().size, 2.0);
     // Without the sum there is no answer.
     let refused = r.step(&Observation::new(1, 82.0, 5.0)).unwrap_err();
@@ -163,12 +163,12 @@ fn adasps_options() {
     near(size(&mut r, 0, 4.0, 2.0), 1.0); // 4/(0.5 · 4 · √4)
     near(size(&mut r, 1, 5.0, 1.0), 1.0); // min{5/(0.5 · 1 · √9) = 10/3, 1}
     near(size(&mut r, 2, 16.0, 8.0), 0.1); // 16/(0.5 · 64 · √25)
-    let both = build("adasps:c_scale=1,c_p=1", Setting::new(10)).unwrap_err();
+    let both = build("adasps:c_scale=2,c_p=1", RunInfo::new(10)).unwrap_err();
     assert!(both.to_string().contains("c_scale") && both.to_string().contains("c_p"), "{both}");
 }
 
 fn seen_at(t: u64, distance: f64, grad_norm: f64) -> Observation {
-    Observation { x0_norm: 3.0, distance: Some(distance), ..Observation::new(t, 7.0, grad_norm) }
+    Observation { x0_norm: Some(3.0), distance: Some(distance), ..Observation::new(t, 7.0, grad_norm) }
 }
 
 #[test]
@@ -193,13 +193,19 @@ fn dog_options() {
     // By default r̄_0 = 1e-6·(1 + 3), and G = 1 + 1e-8.
     near(rule("dog", 10).step(&seen_at(0, 0.0, 1.0)).unwrap().size, 4e-6 / (1.0f64 + 1e-8).sqrt());
     assert!(rule("dog", 10).needs().distance);
-    let refused = rule("dog", 10).step(&Observation::new(4, 7.0, 1.0)).unwrap_err();
-    assert_eq!(refused, Refusal::Missing { step: 4, what: "distance" });
+    assert!(rule("dog", 10).needs().x0_norm);
+    for (seen, what) in [
+        (Observation { distance: None, ..seen_at(4, 0.0, 1.0) }, "distance"),
+        (Observation { x0_norm: None, ..seen_at(4, 0.0, 1.0) }, "x0_norm"),
+    ] {
+        let refused = rule("dog", 10).step(&seen).unwrap_err();
+        assert_eq!(refused, Refusal::Missing { step: 4, what });
+    }
 
     let mut r = rule("dog:lr=0.5,first_step=0.25,eps=7", 10);
     assert_eq!(r.step(&seen_at(0, 0.0, 3.0)).unwrap().size, 0.25, "as given, without lr");
     assert_eq!(r.step(&seen_at(1, 5.0, 3.0)).unwrap().size, 0.5, "0.5 · 5/√(7 + 9 + 9)");
-    let both = build("dog:eps_rel=0.1,first_step=1", Setting::new(10)).unwrap_err();
+    let both = build("dog:eps_rel=0.1,first_step=1", RunInfo::new(10)).unwrap_err();
     assert!(both.to_string().contains("eps_rel") && both.to_string().contains("first_step"), "{both}");
 }
 
@@ -215,7 +221,7 @@ fn dowg() {
     assert!(rule("dowg", 10).needs().distance);
     let refused = rule("dowg", 10).step(&Observation::new(4, 7.0, 1.0)).unwrap_err();
     assert_eq!(refused, Refusal::Missing { step: 4, what: "distance" });
-    let nothing = build("dowg:eps=0", Setting::new(10)).unwrap_err();
+    let nothing = build("dowg:eps=0", RunInfo::new(10)).unwrap_err();
     assert!(nothing.to_string().contains("r2"), "{nothing}");
     near(rule("dowg:eps=0,r2=4", 10).step(&seen_at(0, 0.0, 8.0)).unwrap().size, 0.25); // 4/√(4 · 64)
 }
@@ -250,11 +256,11 @@ fn sps_max_with_a_smooth_cap() {
     near(size(&mut rule("sps-max:cap=smooth", 10), 0, 9.0, 1.0), 2f64.powf(1.0 / 500.0));
     for (spec, other) in [
         ("sps-max:cap=smooth,max_step=1", "cap=constant"),
-        ("sps-max:gamma=2", "cap=smooth"),
+        ("sps-max:gamma=3", "cap=smooth"),
         ("sps-max:cap=constant,epoch=2", "cap=smooth"),
         ("sps-max:first_step=2", "cap=smooth"),
     ] {
-        let wrong = build(spec, Setting::new(10)).unwrap_err();
+        let wrong = build(spec, RunInfo::new(10)).unwrap_err();
         assert!(wrong.to_string().contains(other), "{spec}: {wrong}");
     }
 }
@@ -331,6 +337,18 @@ fn level_polyak() {
     assert_eq!((below.size, below.kind), (0.0, StepKind::BelowBound));
 }
 
+/// A loss that is the best one again has not improved: two of them halve δ, as the first and as the second of the two.
+#[test]
+fn level_polyak_takes_a_tie_for_a_failure() {
+    let mut r = rule("level-polyak", 10);
+    assert_eq!(size(&mut r, 0, 8.0, 1.0), 8.0, "δ = 8, f̃ = 0");
+    assert_eq!(size(&mut r, 1, 8.0, 1.0), 8.0, "the same, once");
+    assert_eq!(size(&mut r, 2, 8.0, 1.0), 4.0, "twice: δ = 4, f̃ = 4, (8 − 4)/1");
+    assert_eq!(size(&mut r, 3, 8.0, 1.0), 4.0, "the same, once");
+    assert_eq!(size(&mut r, 4, 9.0, 1.0), 3.0, "worse, twice: δ = 2, f̃ = 6, (9 − 6)/1");
+    assert_eq!(size(&mut r, 5, 7.0, 1.0), 4.0, "better by just half of δ: δ = 4, f̃ = 3, (7 − 3)/1");
+}
+
 #[test]
 fn adaptive_polyak_epochs_from_the_origin() {
     for spec in
@@ -383,7 +401,7 @@ fn adaptive_polyak_chooses_the_number_of_epochs() {
 #[test]
 fn adaptive_polyak_options_that_do_not_fit() {
     for key in ["epochs=3", "restart=best"] {
-        let wrong = build(&format!("adaptive-polyak:{key}"), Setting::new(10)).unwrap_err();
+        let wrong = build(&format!("adaptive-polyak:{key}"), RunInfo::new(10)).unwrap_err();
         assert!(wrong.to_string().contains("variant=epochs"), "{wrong}");
     }
 }

@@ -1,16 +1,20 @@
 //! Every method walks as its official implementation does: `official/official.py` drove that one over a small problem in f64 and
-//! wrote down where it went, `official/METHOD.json`; here ours goes the same way.
+//! wrote down where it went, `official/METHOD.json`; here ours goes the same way. `polyak-adam` is ours and has no official
+//! implementation: `official/polyak_adam.py` computes it a second time, from its formula and the whole history of a run.
 
 #![allow(clippy::unwrap_used)]
 
 #[path = "official/cases.rs"]
 mod cases;
+mod support;
 
 use std::collections::BTreeSet;
 
 use cases::{Case, EVERY, EXACT, Golden, MOMENTUM, PRODIGY, problem};
-use untuned::optimizers::{Around, At, Keep, Method, OPTIMIZERS, Optimizer, OptimizerSpec, Plain, catalog};
-use untuned::{Observation, Setting, vector};
+use support::{Run, build};
+use untuned::optimizers::OPTIMIZERS;
+use untuned::space::{TensorRange, scales};
+use untuned::{DenseF64, Method, StepOptions, catalog};
 
 /// A test for each method: its name, how far it may be from the official one, relative to the largest coordinate, and the cases
 /// that are left out, as words in the spec, each with the reason.
@@ -21,7 +25,7 @@ macro_rules! methods {
             walks_as_the_official($name, $tolerance, &[$(($words, $why)),*]);
         })*
 
-        /// The methods with an official implementation.
+        /// The methods with a trace.
         const METHODS: &[&str] = &[$($name),*];
     };
 }
@@ -38,15 +42,13 @@ methods! {
     mechanic: "mechanic" within EXACT;
     momo: "momo" within EXACT;
     momo_adam: "momo-adam" within EXACT;
+    polyak_adam: "polyak-adam" within EXACT;
     prodigy: "prodigy" within PRODIGY;
     schedule_free_adamw: "schedule-free-adamw" within EXACT;
     schedule_free_sgd: "schedule-free-sgd" within EXACT;
     sgd_momentum: "sgd-momentum" within EXACT;
     sps_max: "sps-max" within EXACT;
 }
-
-/// Methods without an official implementation.
-const OURS: &[&str] = &["polyak-adam"];
 
 /// Every optimizer has a trace and every trace a method. A rule of the paper has no official implementation but DoG.
 #[test]
@@ -58,7 +60,7 @@ fn every_optimizer_has_a_trace_and_every_trace_a_method() {
     let missing: Vec<_> = methods.difference(&known).collect();
     assert!(missing.is_empty(), "no methods: {missing:?}");
     for entry in OPTIMIZERS {
-        assert!(methods.contains(entry.name) || OURS.contains(&entry.name), "{} has no trace", entry.name);
+        assert!(methods.contains(entry.name), "{} has no trace", entry.name);
     }
 }
 
@@ -90,22 +92,41 @@ fn rate_of_another_group(case: &Case) -> bool {
     case.spec.starts_with("momo") && case.around.weight_decay > 0.0 && case.decayed.is_none()
 }
 
+/// The tensors of a trace, with their scales at the start.
+fn tensors(golden: &Golden) -> Vec<TensorRange> {
+    let mut end = 0;
+    let ranges = golden.tensors.iter().map(|tensor| {
+        end += tensor.length;
+        end - tensor.length..end
+    });
+    let ranges: Vec<_> = ranges.collect();
+    let squares = ranges.iter().map(|range| golden.start[range.clone()].iter().map(|x| x * x).sum());
+    let sizes =
+        golden.tensors.iter().zip(squares).map(|(tensor, squares)| (tensor.matrix, tensor.length, squares));
+    let scales = scales(sizes);
+    assert!(scales.iter().any(|scale| *scale > 2.0), "{scales:?}");
+    let all = ranges.into_iter().zip(&golden.tensors).zip(scales);
+    all.map(|((range, tensor), scale)| TensorRange { range, decays: tensor.decays, scale }).collect()
+}
+
 /// The largest error, and where it is.
 fn walk(golden: &Golden, case: &Case) -> (f64, String) {
-    let spec: OptimizerSpec = case.spec.parse().unwrap_or_else(|error| panic!("{}: {error}", case.spec));
-    let mut method = spec.build(&Setting::new(golden.steps)).unwrap();
+    let method = build(&case.spec, golden.steps);
     let decayed = 0..case.decayed.unwrap_or(golden.decayed);
-    let space = Plain::new(golden.start.len()).decaying(decayed.clone());
-    let mut around = Around { weight_decay: case.around.weight_decay, clip: case.around.clip, rate: 1.0 };
+    let space = if golden.tensors.is_empty() {
+        DenseF64::new(golden.start.len()).decaying(decayed.clone())
+    } else {
+        DenseF64 { dimension: golden.start.len(), tensors: tensors(golden) }
+    };
+    let mut options =
+        StepOptions { weight_decay: case.around.weight_decay, clip: case.around.clip, rate: 1.0 };
     // The official codes of scalar rules add λ·x to the gradient: to a rule that is another problem.
     let mut penalty = 0.0;
     if matches!(method, Method::Rule(_)) {
-        std::mem::swap(&mut penalty, &mut around.weight_decay);
+        std::mem::swap(&mut penalty, &mut options.weight_decay);
     }
-    let mut x = golden.start.clone();
-    let mut judged = x.clone();
-    let mut kept = Keep::all(&space, &method.keeps(), &x).unwrap();
-    let mut sums = vec![0.0; 1 + method.measures()];
+    let mut run = Run::new(method, space, &golden.start);
+    run.session.options = options;
     let mut worst = (0.0, String::new());
     let mut compare = |got: &[f64], want: &[f64], what: &str, t: u64| {
         assert_eq!(got.len(), want.len());
@@ -118,26 +139,20 @@ fn walk(golden: &Golden, case: &Case) -> (f64, String) {
         }
     };
     for t in 0..golden.steps {
-        let (loss, mut gradient) = problem(&x, t);
-        decayed.clone().for_each(|i| gradient[i] += penalty * x[i]);
-        around.rate = case.around.rate(t);
-        let x0_norm = vector::norm(&golden.start);
-        let norm = vector::norm(&gradient);
-        let dimension = golden.start.len() as u64;
-        let seen = Observation { x0_norm, dimension, ..Observation::new(t, loss, norm) };
-        let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
-        method.measure(&at, &mut sums, 0);
-        let step = method.step(&seen, &sums[1..], at).unwrap();
+        let (loss, mut gradient) = problem(&run.x, t);
+        decayed.clone().for_each(|i| gradient[i] += penalty * run.x[i]);
+        run.session.options.rate = case.around.rate(t);
+        let rate = run.step(loss, &gradient).unwrap().rate;
         if (t + 1) % EVERY == 0 {
             let row = (t / EVERY) as usize;
-            compare(&x, &case.points[row], "the point", t);
-            let differs = method.evaluated(&space, &x, &kept, &mut judged);
+            compare(&run.x, &case.points[row], "the point", t);
+            let differs = run.session.has_evaluation_point();
             assert_eq!(differs, case.evaluation.is_some(), "{}: the evaluated point", case.spec);
             if let Some(evaluation) = &case.evaluation {
-                compare(&judged, &evaluation[row], "the evaluated point", t);
+                compare(&run.evaluated(), &evaluation[row], "the evaluated point", t);
             }
             if let Some(rates) = case.rates.as_ref().filter(|_| !rate_of_another_group(case)) {
-                compare(&[step.size], &[rates[row]], "the rate", t);
+                compare(&[rate], &[rates[row]], "the rate", t);
             }
         }
     }

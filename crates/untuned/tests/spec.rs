@@ -2,15 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use proptest::prelude::*;
-use untuned::optimizers::{Around, At, Keep, Optimizer, OptimizerSpec, Plain, catalog};
+use support::Run;
 use untuned::rules::RULES;
-use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec, Value, number};
-use untuned::{Observation, RuleSpec, Setting, SpecError};
+use untuned::spec::{DefaultValue, Info, Kind, Parameter, Spec, Value, number};
+use untuned::{DenseF64, Method, MethodSpec, Observation, RunInfo, SpecError, StepRule, catalog};
 use untuned_theory::{ProblemSpec, problems};
 
 /// The entries of both catalogs, each with what it is called there.
-fn entries() -> Vec<(&'static str, &'static Entry)> {
+fn entries() -> Vec<(&'static str, &'static Info)> {
     let rules = catalog().into_iter().map(|e| ("rule", e));
     rules.chain(problems::catalog().into_iter().map(|e| ("problem", e))).collect()
 }
@@ -51,7 +53,7 @@ fn value(parameter: &'static Parameter) -> BoxedStrategy<Value> {
 }
 
 /// A valid spec: the catalog, the text, the name that it must print and the parameters given, in the entry's order.
-type Valid = (&'static str, String, &'static Entry, Vec<(&'static str, Value)>);
+type Valid = (&'static str, String, &'static Info, Vec<(&'static str, Value)>);
 
 fn valid() -> impl Strategy<Value = Valid> {
     prop::sample::select(entries()).prop_flat_map(|(what, entry)| {
@@ -60,7 +62,7 @@ fn valid() -> impl Strategy<Value = Valid> {
             .iter()
             .map(|p| {
                 let v = value(p).prop_map(|v| (p.name, v));
-                if p.default == Fallback::Required {
+                if p.default == DefaultValue::Required {
                     v.prop_map(Some).boxed()
                 } else {
                     prop::option::weighted(0.6, v).boxed()
@@ -97,6 +99,21 @@ fn same_bits(a: Option<Value>, b: Value) -> bool {
     }
 }
 
+/// The size of the step with the number `t`; 0 where it is refused.
+fn size_at(method: Method, t: u64) -> f64 {
+    if let Method::Rule(mut rule) = method.clone() {
+        // All that any rule may ask for.
+        let (x0_norm, distance, grad_sum, dimension) = (Some(1.0), Some(0.25), Some(0.5), Some(1));
+        let plain = Observation::new(t, 2.0, 0.5);
+        let _ = rule.step(&Observation { x0_norm, distance, grad_sum, dimension, ..plain });
+    }
+    let mut run = Run::new(method, DenseF64::new(1), &[1.0]);
+    let mut numbers = serde_json::to_value(run.session.save()).unwrap();
+    numbers["step"] = t.into();
+    run.session.load(serde_json::from_value(numbers).unwrap());
+    run.step(2.0, &[0.5]).map_or(0.0, |report| report.rate)
+}
+
 /// What holds for any text: a spec that prints and reads back to itself, or an error that names the piece at fault.
 fn check(what: &'static str, text: &str) -> Result<(), TestCaseError> {
     match parse(what, text) {
@@ -106,25 +123,10 @@ fn check(what: &'static str, text: &str) -> Result<(), TestCaseError> {
             if what == "rule" {
                 // Building and one step: refused or not, without a panic.
                 for steps in [0, 1, 1000, u64::MAX] {
-                    let setting = Setting { steps, f_star: Some(0.0) };
-                    if let Ok(mut method) = printed.parse::<OptimizerSpec>().unwrap().build(&setting) {
+                    let run = RunInfo { steps, f_star: Some(0.0) };
+                    if let Ok(method) = printed.parse::<MethodSpec>().unwrap().build(&run) {
                         for t in [0, 1, steps] {
-                            let seen = Observation::new(t, 2.0, 0.5);
-                            let space = Plain::new(1);
-                            let (mut x, gradient) = (vec![1.0], vec![0.5]);
-                            let mut kept = Keep::all(&space, &method.keeps(), &x).unwrap();
-                            let mut sums = vec![0.0; 1 + method.measures()];
-                            let around = Around::default();
-                            let at = At {
-                                space: &space,
-                                around: &around,
-                                x: &mut x,
-                                gradient: &gradient,
-                                kept: &mut kept,
-                            };
-                            method.measure(&at, &mut sums, 0);
-                            let size = method.step(&seen, &sums[1..], at).map(|step| step.size);
-                            let size = size.unwrap_or(0.0);
+                            let size = size_at(method.clone(), t);
                             prop_assert!(size.is_finite() && size >= 0.0, "{:?}: {}", text, size);
                         }
                     }
@@ -132,7 +134,7 @@ fn check(what: &'static str, text: &str) -> Result<(), TestCaseError> {
             } else {
                 // Building it, unless that takes long: a large problem is built like a small one.
                 let problem = printed.parse::<ProblemSpec>().unwrap();
-                let sizes = ["n", "dim"].into_iter().filter(|key| problem.spec().entry().has(key));
+                let sizes = ["n", "dim"].into_iter().filter(|key| problem.spec().info().has(key));
                 if sizes.map(|key| problem.spec().number(key)).all(|size| size <= 30.0) {
                     // Parameters that do not fit together are refused in words.
                     if let Err(error) = problem.build() {
@@ -151,6 +153,11 @@ fn check(what: &'static str, text: &str) -> Result<(), TestCaseError> {
                 SpecError::Twice { name, .. } => (name, text),
                 SpecError::Missing { name, .. } => (name, name),
                 SpecError::Unfit { owner, .. } => (owner, owner),
+                other => {
+                    return Err(TestCaseError::fail(format!(
+                        "{text:?}: an error of another kind: {other:?}"
+                    )));
+                }
             };
             prop_assert!(!message.is_empty());
             prop_assert!(message.contains(piece), "{:?}: {} does not name {:?}", text, message, piece);
@@ -195,10 +202,10 @@ proptest! {
             if given.iter().all(|(name, _)| *name != parameter.name) {
                 prop_assert!(!spec.is_given(parameter.name));
                 match parameter.default {
-                    Fallback::Number(v) => prop_assert_eq!(spec.number(parameter.name), v),
-                    Fallback::Word(w) => prop_assert_eq!(spec.word(parameter.name), w),
-                    Fallback::Derived(_) => prop_assert_eq!(spec.value(parameter.name), None),
-                    Fallback::Required => prop_assert!(false, "{} passed without {}", text, parameter.name),
+                    DefaultValue::Number(v) => prop_assert_eq!(spec.number(parameter.name), v),
+                    DefaultValue::Word(w) => prop_assert_eq!(spec.word(parameter.name), w),
+                    DefaultValue::Derived(_) => prop_assert_eq!(spec.value(parameter.name), None),
+                    DefaultValue::Required => prop_assert!(false, "{} passed without {}", text, parameter.name),
                 }
             }
         }
@@ -213,13 +220,9 @@ proptest! {
             prop_assert!(same_bits(back.value(name), value));
         }
         if what == "rule" {
-            let spec: OptimizerSpec = text.parse().unwrap();
+            let spec: MethodSpec = text.parse().unwrap();
             let json = serde_json::to_string(&spec).unwrap();
-            prop_assert_eq!(serde_json::from_str::<OptimizerSpec>(&json).unwrap(), spec);
-            if let Ok(spec) = text.parse::<RuleSpec>() {
-                let json = serde_json::to_string(&spec).unwrap();
-                prop_assert_eq!(serde_json::from_str::<RuleSpec>(&json).unwrap(), spec);
-            }
+            prop_assert_eq!(serde_json::from_str::<MethodSpec>(&json).unwrap(), spec);
         }
     }
 
@@ -269,7 +272,7 @@ proptest! {
 
 #[track_caller]
 fn rule_error(text: &str) -> (SpecError, String) {
-    let error = text.parse::<RuleSpec>().unwrap_err();
+    let error = text.parse::<MethodSpec>().unwrap_err();
     let message = error.to_string();
     (error, message)
 }
@@ -386,7 +389,7 @@ fn names_and_spaces() {
         ("polyak:f_star=-1e-12", "polyak:f_star=-1e-12"),
         ("gd:lr=123456789", "gd:lr=1.23456789e8"),
     ] {
-        assert_eq!(text.parse::<RuleSpec>().unwrap().to_string(), printed, "{text:?}");
+        assert_eq!(text.parse::<MethodSpec>().unwrap().to_string(), printed, "{text:?}");
     }
     for text in [
         "",
@@ -408,9 +411,9 @@ fn names_and_spaces() {
 
 #[test]
 fn specs_in_serde() {
-    let spec: RuleSpec = serde_json::from_str(r#""sgd:lr=0.1""#).unwrap();
+    let spec: MethodSpec = serde_json::from_str(r#""sgd:lr=0.1""#).unwrap();
     assert_eq!(serde_json::to_string(&spec).unwrap(), r#""gd:lr=0.1""#);
-    let error = serde_json::from_str::<RuleSpec>(r#""sgd:lr=-0.1""#).unwrap_err().to_string();
+    let error = serde_json::from_str::<MethodSpec>(r#""sgd:lr=-0.1""#).unwrap_err().to_string();
     assert!(error.contains("lr=-0.1"), "{error}");
 }
 
@@ -461,11 +464,11 @@ fn the_catalog_is_sound() {
                 parameter.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
             );
             let default = match parameter.default {
-                Fallback::Number(v) => number(v),
-                Fallback::Word(w) => w.to_string(),
-                Fallback::Required | Fallback::Derived(_) => continue,
+                DefaultValue::Number(v) => number(v),
+                DefaultValue::Word(w) => w.to_string(),
+                DefaultValue::Required | DefaultValue::Derived(_) => continue,
             };
-            let required = entry.parameters.iter().filter(|p| p.default == Fallback::Required);
+            let required = entry.parameters.iter().filter(|p| p.default == DefaultValue::Required);
             let mut pairs: Vec<_> = required.map(|p| format!("{}=1", p.name)).collect();
             pairs.push(format!("{}={default}", parameter.name));
             parse(what, &format!("{}:{}", entry.name, pairs.join(","))).unwrap();

@@ -13,7 +13,7 @@
 #![allow(clippy::unwrap_used)]
 
 use dashu_float::{FBig, ops::Abs, round::mode::HalfEven};
-use untuned::{Point, RuleSpec, Setting, minimize};
+use untuned::{MethodSpec, Point, RunInfo, minimize};
 use untuned_theory::problems::Quartic;
 
 type Big = FBig<HalfEven, 2>;
@@ -241,8 +241,8 @@ fn magnification(exact: &[Seen], wobbled: &[Vec<Seen>], t: usize, part: Part) ->
 /// nine digits.
 fn compare(spec: &str, rule: Rule, l1: f64, horizon: u64) -> usize {
     let problem = Quartic::new(1.0, l1, X0, F_STAR);
-    let mut ours = spec.parse::<RuleSpec>().unwrap().build(&Setting::of(&problem, horizon)).unwrap();
-    let rows = minimize(&problem, &mut ours, &[X0], STEPS as u64).unwrap().trace;
+    let ours = spec.parse::<MethodSpec>().unwrap().build(&RunInfo::of(&problem, horizon)).unwrap();
+    let rows = minimize(&problem, ours, &[X0], STEPS as u64).unwrap().trace;
     let exact = run(rule, l1, 0);
     let wobbled: Vec<_> = (1..=6).map(|seed| run(rule, l1, seed)).collect();
     // Level Polyak sets its target anew at up to all of the steps, and each time from the one before.

@@ -1,15 +1,9 @@
 //! What can be put around a method: clipping by the global norm, the best weights, weight decay, a factor of the rate.
 
-use crate::support::{START, Six, specs};
+use crate::support::{START, Six, specs, step};
 use burn::tensor::DType;
-use untuned::optimizers::Optimizer as _;
-use untuned_burn::{Report, StepError, Stepper};
-
-fn step(stepper: &mut Stepper, module: &mut Six, t: u64) -> Report {
-    let loss = module.loss(t, 0.0, 0);
-    let gradients = module.gradients(&loss);
-    stepper.step(loss, module, gradients).unwrap()
-}
+use untuned::Optimizer as _;
+use untuned_burn::{StepError, Stepper};
 
 /// One norm for the whole gradient: every tensor is scaled alike, as `torch.nn.utils.clip_grad_norm_` does.
 #[test]

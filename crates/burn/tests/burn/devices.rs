@@ -3,18 +3,12 @@
 use crate::support::{START, Six, specs};
 use burn::module::Module;
 use burn::tensor::{DType, Device};
-use untuned_burn::{Report, StepError, Stepper};
+use untuned_burn::{StepError, Stepper};
 
 /// Of the devices that need no hardware the only one besides Flex, as long as Burn has it.
 #[allow(deprecated)]
 fn elsewhere() -> Device {
     Device::ndarray()
-}
-
-fn step(stepper: &mut Stepper, module: &mut Six, t: u64) -> Result<Report, StepError> {
-    let loss = module.loss(t, 0.0, 0);
-    let gradients = module.gradients(&loss);
-    stepper.step(loss, module, gradients)
 }
 
 #[test]
@@ -24,8 +18,8 @@ fn every_method_makes_the_same_steps_on_another_device() {
         let ((mut one, mut here), (mut two, there)) = (new(), new());
         let mut there = there.fork(&elsewhere());
         for t in 0..20 {
-            step(&mut one, &mut here, t).unwrap();
-            step(&mut two, &mut there, t).unwrap();
+            here.try_step(&mut one, t).unwrap();
+            there.try_step(&mut two, t).unwrap();
             for (a, b) in here.numbers().into_iter().zip(there.numbers()) {
                 assert!((a - b).abs() <= 1e-11 * a.abs().max(1.0), "{spec} at {t}: {a} and {b}");
             }
@@ -40,11 +34,11 @@ fn every_method_makes_the_same_steps_on_another_device() {
 fn a_module_that_moved_is_refused_and_its_state_can_move_too() {
     let (mut stepper, mut module) = (Stepper::new("prodigy", 9).unwrap(), Six::new(&START, 4, DType::F64));
     for t in 0..3 {
-        step(&mut stepper, &mut module, t).unwrap();
+        module.try_step(&mut stepper, t).unwrap();
     }
     let mut moved = module.clone().fork(&elsewhere());
     let before = moved.bits();
-    let error = step(&mut stepper, &mut moved, 3).unwrap_err();
+    let error = moved.try_step(&mut stepper, 3).unwrap_err();
     assert!(matches!(&error, StepError::Device { name, .. } if name == "matrix"), "{error}");
     let words = error.to_string();
     assert!(
@@ -56,7 +50,7 @@ fn a_module_that_moved_is_refused_and_its_state_can_move_too() {
     let mut other = Stepper::new("prodigy", 9).unwrap();
     other.load_record(stepper.to_record().unwrap(), &moved).unwrap();
     for t in 3..6 {
-        let (a, b) = (step(&mut stepper, &mut module, t).unwrap(), step(&mut other, &mut moved, t).unwrap());
+        let (a, b) = (module.try_step(&mut stepper, t).unwrap(), moved.try_step(&mut other, t).unwrap());
         assert!((a.rate - b.rate).abs() <= 1e-9 * a.rate, "{a:?} {b:?}");
     }
 }

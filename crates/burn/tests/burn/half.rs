@@ -3,6 +3,7 @@
 use crate::support::{START, Six, device, specs};
 use burn::module::Param;
 use burn::tensor::{DType, Tensor};
+use untuned::{DenseF64, Session};
 use untuned_burn::{StepError, Stepper};
 
 /// 300² is beyond f16, and (3e-4)² below its resolution.
@@ -47,9 +48,9 @@ fn every_method_steps_half_precision_parameters() {
                 assert!(module.list.as_ref().unwrap().is_require_grad());
             }
             assert!(stepper.steps() > 0, "{spec}, {dtype:?}: no step was made");
-            let vectors = stepper.method().clone();
-            let kept = untuned::optimizers::Optimizer::keeps(&vectors).len();
-            assert_eq!(stepper.memory(), kept * 6 * 4, "{spec}: what is kept is f32");
+            let session = Session::new(stepper.method().clone(), DenseF64::new(6)).unwrap();
+            let vectors = session.vector_names().len();
+            assert_eq!(stepper.memory(), vectors * 6 * 4, "{spec}: vectors are f32");
         }
     }
 }

@@ -11,6 +11,7 @@ mod contract;
 mod devices;
 mod golden;
 mod half;
+mod own;
 mod readme;
 mod reference;
 mod resume;

@@ -2,7 +2,7 @@
 
 use crate::support::{START, Six, spec};
 use burn::tensor::DType;
-use untuned::optimizers::catalog;
+use untuned::catalog;
 use untuned_burn::{Rate, Stepper};
 
 /// The last column: its first number, "a copy" being one and "nothing" none.

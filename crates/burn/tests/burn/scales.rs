@@ -1,12 +1,12 @@
 //! A method that measures tensors in units of their size finds the sizes at the start, and keeps them.
 
 use crate::cases::problem;
-use crate::support::device;
+use crate::support::{device, method};
 use burn::module::{Module, Param};
 use burn::optim::{GradientsParams, OptimizerRecord};
 use burn::tensor::{DType, Tensor, TensorData};
-use untuned::optimizers::{Around, At, Keep, Optimizer as _, OptimizerSpec, Place, Plain};
-use untuned::{Observation, Setting, vector};
+use untuned::space::TensorRange;
+use untuned::{DenseF64, Session};
 use untuned_burn::Stepper;
 
 /// Two matrices of the sizes 3 and ⅓, of which 1 is typical, and a list.
@@ -59,26 +59,38 @@ fn stepper(loops: bool) -> Stepper {
 
 #[test]
 fn matrices_move_by_their_size() {
-    let place = |range, decays, scale| Place { range, decays, scale };
-    let places = vec![place(0..2, true, 3.0), place(2..4, true, 1.0 / 3.0), place(4..6, false, 1.0)];
-    let space = Plain { dimension: 6, places };
-    let around = Around { weight_decay: 0.05, ..Around::default() };
+    let tensor = |range, decays, scale| TensorRange { range, decays, scale };
+    let tensors = vec![tensor(0..2, true, 3.0), tensor(2..4, true, 1.0 / 3.0), tensor(4..6, false, 1.0)];
     for loops in [true, false] {
-        let spec: OptimizerSpec = "polyak-adam".parse().unwrap();
-        let mut method = spec.build(&Setting::new(STEPS)).unwrap();
+        let space = DenseF64 { dimension: 6, tensors: tensors.clone() };
+        let mut session = Session::new(method("polyak-adam", STEPS), space).unwrap();
+        session.options.weight_decay = 0.05;
         let mut x = START.to_vec();
-        let mut kept = Keep::all(&space, &method.keeps(), &x).unwrap();
-        let mut sums = vec![0.0; 1 + method.measures()];
         let (mut stepper, mut module) = (stepper(loops), Three::new(&START));
         for t in 0..STEPS {
             let (loss, gradient) = problem(&x, t);
-            let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
-            method.measure(&at, &mut sums, 0);
-            method.step(&Observation::new(t, loss, vector::norm(&gradient)), &sums[1..], at).unwrap();
+            session.advance(loss, &mut x, &gradient).unwrap();
             step(&mut stepper, &mut module, t);
             for (got, want) in module.numbers().iter().zip(&x) {
                 assert!((got - want).abs() < 1e-11, "loops {loops} at {t}: {got} and not {want}");
             }
+        }
+    }
+}
+
+/// Only a method that is shape-aware reads the matrices before its first step, and memory in reach is not read at all.
+#[test]
+fn a_step_reads_once() {
+    for (spec, loops, first) in [
+        ("adamw", false, 1),
+        ("inexact-polyak", false, 1),
+        ("polyak-adam", false, 2),
+        ("polyak-adam", true, 1),
+    ] {
+        let (mut stepper, mut module) = (Stepper::new(spec, STEPS).unwrap().loops(loops), Three::new(&START));
+        for t in 0..3 {
+            step(&mut stepper, &mut module, t);
+            assert_eq!(stepper.reads(), first + t, "{spec}, loops {loops} at {t}");
         }
     }
 }
@@ -95,4 +107,18 @@ fn the_sizes_of_the_start_are_saved() {
         step(&mut parts, &mut other, t);
         assert_eq!(other.numbers(), module.numbers(), "at {t}");
     }
+}
+
+/// A refused first step leaves no scales behind.
+#[test]
+fn the_sizes_are_those_of_the_first_step_made() {
+    let other = [30.0, -30.0, 0.1, -0.1, -1.5, 0.25];
+    let (mut refused, mut broken) = (stepper(false), Three::new(&other));
+    let loss = broken.all().sum() * f64::NAN;
+    let gradients = GradientsParams::from_grads(loss.backward(), &broken);
+    assert!(refused.step(loss, &mut broken, gradients).is_err());
+    let (mut one, mut two) = (Three::new(&START), Three::new(&START));
+    step(&mut refused, &mut one, 0);
+    step(&mut stepper(false), &mut two, 0);
+    assert_eq!(one.numbers(), two.numbers());
 }

@@ -3,10 +3,9 @@
 use burn::module::{Module, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use untuned::Setting;
-use untuned::optimizers::{Method, OptimizerSpec, catalog};
-use untuned::spec::{Fallback, Kind};
-use untuned_burn::Stepper;
+use untuned::spec::{DefaultValue, Kind};
+use untuned::{Method, MethodSpec, Optimizer, RunInfo, catalog};
+use untuned_burn::{Report, StepError, Stepper};
 
 pub const START: [f64; 6] = [1.0, -2.0, 0.5, 3.0, -1.5, 0.25];
 
@@ -70,6 +69,42 @@ impl Six {
     pub fn gradients(&self, loss: &Tensor<1>) -> GradientsParams {
         GradientsParams::from_grads(loss.backward(), self)
     }
+
+    /// Makes a step from this module.
+    pub fn try_step<M: Optimizer + Clone>(
+        &mut self,
+        stepper: &mut Stepper<M>,
+        t: u64,
+    ) -> Result<Report, StepError> {
+        let loss = self.loss(t, 0.0, 0);
+        let gradients = self.gradients(&loss);
+        stepper.step(loss, self, gradients)
+    }
+}
+
+/// The same, where nothing stands against it.
+pub fn step<M: Optimizer + Clone>(stepper: &mut Stepper<M>, module: &mut Six, t: u64) -> Report {
+    module.try_step(stepper, t).unwrap()
+}
+
+/// The largest error, relative to the largest number or `least`. A number that is missing or not a number is infinitely wrong.
+pub fn error(got: &[f64], want: &[f64], least: f64) -> f64 {
+    let scale = want.iter().fold(least, |scale: f64, want| scale.max(want.abs()));
+    let relative = |(got, want): (&f64, &f64)| match (got - want).abs() / scale {
+        error if error.is_nan() => f64::INFINITY,
+        error => error,
+    };
+    let missing = if got.len() == want.len() { 0.0 } else { f64::INFINITY };
+    got.iter().zip(want).map(relative).fold(missing, f64::max)
+}
+
+#[test]
+fn what_is_not_a_number_is_wrong() {
+    assert_eq!(error(&[1.0, 2.0], &[1.0, 4.0], 0.0), 0.5);
+    for got in [&[f64::NAN, 4.0][..], &[1.0, f64::NAN], &[1.0, f64::INFINITY], &[1.0]] {
+        assert_eq!(error(got, &[1.0, 4.0], 0.0), f64::INFINITY, "{got:?}");
+    }
+    assert_eq!(error(&[1.0], &[f64::NAN], 0.0), f64::INFINITY);
 }
 
 /// The text of a method with the parameters that it cannot do without here, and options.
@@ -100,7 +135,7 @@ pub fn specs() -> Vec<String> {
         specs.push(spec(entry.name, &[]));
         for parameter in entry.parameters {
             let Kind::Word(words) = parameter.kind else { continue };
-            for word in words.iter().filter(|word| parameter.default != Fallback::Word(word)) {
+            for word in words.iter().filter(|word| parameter.default != DefaultValue::Word(word)) {
                 let with = spec(entry.name, &[format!("{}={word}", parameter.name)]);
                 // Some words need another parameter, too.
                 specs.extend(Stepper::new(&with, 9).is_ok().then_some(with));
@@ -112,6 +147,6 @@ pub fn specs() -> Vec<String> {
 }
 
 pub fn method(spec: &str, steps: u64) -> Method {
-    let spec: OptimizerSpec = spec.parse().unwrap_or_else(|error| panic!("{spec}: {error}"));
-    spec.build(&Setting::new(steps)).unwrap_or_else(|error| panic!("{error}"))
+    let spec: MethodSpec = spec.parse().unwrap_or_else(|error| panic!("{spec}: {error}"));
+    spec.build(&RunInfo::new(steps)).unwrap_or_else(|error| panic!("{error}"))
 }

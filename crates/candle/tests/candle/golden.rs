@@ -4,6 +4,7 @@ use crate::cases::{self, Case, EVERY, Golden, problem};
 use crate::support::{Run, difference};
 use candle_core::DType;
 use candle_nn::Optimizer as _;
+use untuned::Optimizer as _;
 use untuned_candle::Config;
 
 #[test]
@@ -25,10 +26,10 @@ fn walk(golden: &Golden, case: &Case, fused: bool) -> f64 {
     (config.clip, config.weight_decay, config.fused) = (case.around.clip, case.around.weight_decay, fused);
     // The official codes of scalar rules add λ·x to the gradient: to a rule that is another problem.
     let mut penalty = 0.0;
-    if !config.method.is_optimizer() {
+    if config.method.decays_everything() {
         std::mem::swap(&mut penalty, &mut config.weight_decay);
     }
-    if !config.method.is_optimizer() || config.clip.is_some_and(|clip| clip <= 0.0) {
+    if config.method.decays_everything() || config.clip.is_some_and(|clip| clip <= 0.0) {
         config.clip = None;
     }
     let mut run = Run::new(config, &golden.start, decayed, DType::F64);

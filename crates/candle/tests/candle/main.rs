@@ -7,6 +7,7 @@ mod cases;
 
 mod golden;
 mod gradients;
+mod own;
 mod readme;
 mod reference;
 mod refusals;

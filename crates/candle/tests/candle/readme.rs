@@ -1,7 +1,7 @@
 //! The table of the README has every method, and says of it what is so.
 
 use candle_core::{DType, Device, Var};
-use untuned::optimizers::catalog;
+use untuned::catalog;
 use untuned_candle::{Config, Untuned};
 
 #[test]

@@ -3,42 +3,52 @@
 use crate::support::{self, MATRIX, Run, START, specs};
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::Optimizer as _;
-use untuned::average::Average;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use untuned::{Average, Optimizer};
 use untuned_candle::{Config, Error, Untuned};
 
-fn bits(run: &mut Run) -> Vec<u64> {
+fn bits<M: Optimizer>(run: &mut Run<M>) -> Vec<u64> {
     let mut all = run.x();
     all.extend(run.evaluated());
     all.iter().map(|x| x.to_bits()).collect()
 }
 
-#[test]
-fn every_method_goes_on_bit_for_bit() {
+/// Saved before the first step, after it, and later, a run goes on as if nothing had been.
+pub fn goes_on<M>(config: &Config<M>, dtype: DType)
+where
+    M: Optimizer + Clone + Serialize + DeserializeOwned,
+{
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.safetensors");
+    let what = &config.description;
+    for before in [0, 1, 7] {
+        let mut whole = Run::new(config.clone(), &START, MATRIX, dtype);
+        whole.optimizer.set_learning_rate(0.5);
+        for t in 0..before {
+            whole.step_on_problem(t).unwrap();
+        }
+        whole.optimizer.save(&path).unwrap();
+        // Another program begins somewhere else: what it loads is all it knows.
+        let mut parts = Run::new(config.clone(), &[0.5; START.len()], MATRIX, dtype);
+        parts.optimizer.load(&path).unwrap();
+        assert_eq!(parts.optimizer.steps(), before);
+        assert_eq!(bits(&mut parts), bits(&mut whole), "{what}");
+        for t in before..before + 10 {
+            let (one, two) = (whole.step_on_problem(t).unwrap(), parts.step_on_problem(t).unwrap());
+            assert_eq!(one, two, "{what} at {t}");
+            assert_eq!(bits(&mut parts), bits(&mut whole), "{what} at {t}");
+        }
+    }
+}
+
+#[test]
+fn every_method_goes_on_bit_for_bit() {
     for spec in specs() {
         for average in [None, Some(Average::Polynomial(8.0))] {
             for (dtype, fused) in [(DType::F32, true), (DType::F64, false), (DType::BF16, false)] {
                 let config = Config { average, fused, weight_decay: 0.01, ..Config::new(&spec, 40).unwrap() };
-                for before in [0, 1, 7] {
-                    let mut whole = Run::new(config.clone(), &START, MATRIX, dtype);
-                    whole.optimizer.set_learning_rate(0.5);
-                    for t in 0..before {
-                        whole.step_on_problem(t).unwrap();
-                    }
-                    whole.optimizer.save(&path).unwrap();
-                    // Another program begins somewhere else: what it loads is all it knows.
-                    let mut parts = Run::new(config.clone(), &[0.5; START.len()], MATRIX, dtype);
-                    parts.optimizer.load(&path).unwrap();
-                    assert_eq!(parts.optimizer.steps(), before);
-                    assert_eq!(bits(&mut parts), bits(&mut whole), "{spec}");
-                    for t in before..before + 10 {
-                        let (one, two) =
-                            (whole.step_on_problem(t).unwrap(), parts.step_on_problem(t).unwrap());
-                        assert_eq!(one, two, "{spec} at {t}");
-                        assert_eq!(bits(&mut parts), bits(&mut whole), "{spec} at {t}");
-                    }
-                }
+                goes_on(&config, dtype);
             }
         }
     }
@@ -103,6 +113,16 @@ fn a_damaged_file_is_refused() {
     candle_core::safetensors::save(&weights, &path).unwrap();
     let error = run.optimizer.load(&path).unwrap_err().to_string();
     assert!(error.contains("no state of an optimizer"), "{error}");
+    // The layout before this one had no number, and the next one will have another.
+    for (numbers, words) in [
+        (r#"{"made_for": {"spec": "adamw", "steps": 40}, "step": 0}"#, "an older version (format 1)"),
+        (r#"{"format": 3}"#, "a newer version (format 3)"),
+    ] {
+        let metadata = std::collections::HashMap::from([("untuned".to_string(), numbers.to_string())]);
+        std::fs::write(&path, safetensors::serialize(&weights, Some(metadata)).unwrap()).unwrap();
+        let error = run.optimizer.load(&path).unwrap_err().to_string();
+        assert!(error.contains(&format!("written by {words}, and this one reads format 2")), "{error}");
+    }
     let error = run.optimizer.load(folder.path().join("missing")).unwrap_err().to_string();
     assert!(error.contains("missing"), "{error}");
     let error = run.optimizer.save(folder.path().join("no/such/folder")).unwrap_err().to_string();

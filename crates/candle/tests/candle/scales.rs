@@ -3,7 +3,8 @@
 use crate::support::{Reference, difference, numbers, problem};
 use candle_core::backprop::GradStore;
 use candle_core::{Device, Tensor, Var};
-use untuned::optimizers::Place;
+use untuned::DenseF64;
+use untuned::space::TensorRange;
 use untuned_candle::{Config, Untuned};
 
 /// Two matrices of the sizes 3 and ⅓, of which 1 is typical, and a vector.
@@ -16,11 +17,9 @@ fn config(fused: bool) -> Config {
 }
 
 fn reference() -> Reference {
-    let mut reference = Reference::new(&config(true), &START, 4);
-    let place = |range, decays, scale| Place { range, decays, scale };
-    reference.space.places =
-        vec![place(0..2, true, 3.0), place(2..4, true, 1.0 / 3.0), place(4..7, false, 1.0)];
-    reference
+    let tensor = |range, decays, scale| TensorRange { range, decays, scale };
+    let tensors = vec![tensor(0..2, true, 3.0), tensor(2..4, true, 1.0 / 3.0), tensor(4..7, false, 1.0)];
+    Reference::of(&config(true), &START, DenseF64 { tensors, ..DenseF64::new(START.len()) })
 }
 
 struct Run {
@@ -59,7 +58,7 @@ fn matrices_move_by_their_size() {
         let (mut reference, mut run) = (reference(), Run::new(&START, fused));
         for t in 0..STEPS {
             let (loss, gradient) = problem(&reference.x, t);
-            reference.step(t, loss, &gradient).unwrap();
+            reference.step(loss, &gradient);
             run.step(t);
             let error = difference(&run.x(), &reference.x);
             assert!(error < 1e-11, "fused {fused} at {t}: {error:.1e}");

@@ -2,9 +2,8 @@
 
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
-use untuned::optimizers::{Around, At, Keep, Method, Optimizer as _, Plain, catalog};
-use untuned::spec::{Fallback, Kind};
-use untuned::{Observation, Refusal, Step, vector};
+use untuned::spec::{DefaultValue, Kind};
+use untuned::{DenseF64, Method, Optimizer, Session, StepOptions, catalog};
 use untuned_candle::{Config, Error, Report, Untuned};
 
 pub const START: [f64; 7] = [1.0, -2.0, 0.5, 3.0, -1.5, 0.25, -0.75];
@@ -32,9 +31,9 @@ pub fn specs() -> Vec<String> {
         specs.push(format!("{}{needed}", entry.name));
         for parameter in entry.parameters {
             let Kind::Word(words) = parameter.kind else { continue };
-            for word in words.iter().filter(|word| parameter.default != Fallback::Word(word)) {
+            for word in words.iter().filter(|word| parameter.default != DefaultValue::Word(word)) {
                 let spec = format!("{}:{}={word}", entry.name, parameter.name);
-                if needed.is_empty() && Config::new(&spec, 100).is_ok_and(|config| builds(&config)) {
+                if needed.is_empty() && Config::new(&spec, 100).is_ok() {
                     specs.push(spec);
                 }
             }
@@ -44,62 +43,44 @@ pub fn specs() -> Vec<String> {
     specs
 }
 
-fn builds(config: &Config) -> bool {
-    config.method.build(&config.setting).is_ok()
-}
-
 /// A run with plain vectors.
-pub struct Reference {
-    pub method: Method,
-    pub around: Around,
-    pub space: Plain,
+pub struct Reference<M = Method> {
+    pub session: Session<M, DenseF64>,
     pub x: Vec<f64>,
-    pub kept: Vec<Vec<f64>>,
-    pub start: Vec<f64>,
 }
 
-impl Reference {
-    pub fn new(config: &Config, start: &[f64], matrix: usize) -> Reference {
-        let method = config.method.build(&config.setting).unwrap();
-        let method = match config.average {
-            Some(average) => method.averaged(average),
-            None => method,
-        };
-        let decayed = if method.is_scalar() { 0..start.len() } else { 0..matrix };
-        let space = Plain::new(start.len()).decaying(decayed);
-        let x = start.to_vec();
-        let kept = Keep::all(&space, &method.keeps(), &x).unwrap();
-        let around = Around { rate: 1.0, clip: config.clip, weight_decay: config.weight_decay };
-        Reference { method, around, space, x, kept, start: start.to_vec() }
+impl<M: Optimizer + Clone> Reference<M> {
+    pub fn new(config: &Config<M>, start: &[f64], matrix: usize) -> Reference<M> {
+        let decayed = if config.method.decays_everything() { start.len() } else { matrix };
+        Reference::of(config, start, DenseF64::new(start.len()).decaying(0..decayed))
     }
 
-    pub fn step(&mut self, t: u64, loss: f64, gradient: &Vec<f64>) -> Result<Step, Refusal> {
-        let Reference { method, around, space, x, kept, start } = self;
-        let seen = Observation {
-            x0_norm: vector::norm(start),
-            dimension: start.len() as u64,
-            ..Observation::new(t, loss, vector::norm(gradient))
-        };
-        let mut sums = vec![0.0; 1 + method.measures()];
-        method.measure(&At { space, around, x, gradient, kept }, &mut sums, 0);
-        method.step(&seen, &sums[1..], At { space, around, x, gradient, kept })
+    pub fn of(config: &Config<M>, start: &[f64], space: DenseF64) -> Reference<M> {
+        let mut session = Session::new(config.method.clone(), space).unwrap();
+        if let Some(average) = config.average {
+            session = session.average(average);
+        }
+        session.options = StepOptions { rate: 1.0, clip: config.clip, weight_decay: config.weight_decay };
+        Reference { session, x: start.to_vec() }
+    }
+
+    pub fn step(&mut self, loss: f64, gradient: &Vec<f64>) -> Report {
+        self.session.advance(loss, &mut self.x, gradient).unwrap()
     }
 
     pub fn evaluated(&self) -> Vec<f64> {
-        let mut to = self.x.clone();
-        self.method.evaluated(&self.space, &self.x, &self.kept, &mut to);
-        to
+        self.session.evaluate(&self.x, Vec::clone).unwrap()
     }
 }
 
 /// The same run with two of Candle's variables: a matrix of one column, and a vector.
-pub struct Run {
-    pub optimizer: Untuned,
+pub struct Run<M = Method> {
+    pub optimizer: Untuned<M>,
     pub vars: [Var; 2],
 }
 
-impl Run {
-    pub fn new(config: Config, start: &[f64], matrix: usize, dtype: DType) -> Run {
+impl<M: Optimizer> Run<M> {
+    pub fn new(config: Config<M>, start: &[f64], matrix: usize, dtype: DType) -> Run<M> {
         let vars = [(&start[..matrix], vec![matrix, 1]), (&start[matrix..], vec![start.len() - matrix])].map(
             |(numbers, shape)| {
                 let tensor = Tensor::from_slice(numbers, shape, &Device::Cpu).unwrap();

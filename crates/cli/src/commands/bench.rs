@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use untuned::{OptimizerSpec, RuleSpec, Setting};
+use untuned::{MethodSpec, RunInfo};
 use untuned_lab::bench::{self, StepBench};
 use untuned_lab::train::Place;
 
@@ -54,7 +54,7 @@ fn step(args: &BenchStep, started: Instant) -> Result<(), End> {
 }
 
 fn update(args: &BenchUpdate) -> Result<(), End> {
-    let rule: OptimizerSpec = args.rule.parse().map_err(End::request)?;
+    let rule: MethodSpec = args.rule.parse().map_err(End::request)?;
     let threads = args.threads.map(usize::from);
     let time = bench::update(&rule, args.steps.get(), args.place.place()?, threads).map_err(End::train)?;
     if args.json {
@@ -73,8 +73,8 @@ fn update(args: &BenchUpdate) -> Result<(), End> {
 }
 
 fn rule(args: &BenchRule) -> Result<(), End> {
-    let spec: RuleSpec = args.rule.parse().map_err(End::request)?;
-    let rule = spec.build(&Setting { steps: u64::MAX, f_star: Some(0.0) }).map_err(End::request)?;
+    let spec: MethodSpec = args.rule.parse().map_err(End::request)?;
+    let rule = spec.build_rule(&RunInfo { steps: u64::MAX, f_star: Some(0.0) }).map_err(End::request)?;
     let time = bench::rule(spec.to_string(), &rule, args.steps.get()).map_err(End::request)?;
     if args.json {
         return print_json(&time);

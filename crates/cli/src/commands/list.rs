@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use untuned::spec::{Entry, Fallback, Parameter, number};
+use untuned::spec::{DefaultValue, Info, Parameter, number};
 use untuned_theory::ProblemSpec;
 
 use crate::args::List;
@@ -36,19 +36,19 @@ struct ListedParameter {
 impl From<&Parameter> for ListedParameter {
     fn from(p: &Parameter) -> ListedParameter {
         let (default, derived) = match p.default {
-            Fallback::Required => (None, None),
-            Fallback::Number(v) => (Some(v.into()), None),
-            Fallback::Word(w) => (Some(w.into()), None),
-            Fallback::Derived(how) => (None, Some(how)),
+            DefaultValue::Required => (None, None),
+            DefaultValue::Number(v) => (Some(v.into()), None),
+            DefaultValue::Word(w) => (Some(w.into()), None),
+            DefaultValue::Derived(how) => (None, Some(how)),
         };
-        let required = p.default == Fallback::Required;
+        let required = p.default == DefaultValue::Required;
         ListedParameter { name: p.name, default, required, derived, meaning: p.meaning }
     }
 }
 
 /// `untuned rules`.
 pub fn rules(args: &List) -> Result<(), End> {
-    list(&untuned::optimizers::catalog(), |_| None, args)
+    list(&untuned::catalog(), |_| None, args)
 }
 
 /// `untuned problems`.
@@ -74,8 +74,8 @@ fn known(name: &str) -> Option<Vec<&'static str>> {
 }
 
 fn list(
-    entries: &[&'static Entry],
-    known: impl Fn(&Entry) -> Option<Vec<&'static str>>,
+    entries: &[&'static Info],
+    known: impl Fn(&Info) -> Option<Vec<&'static str>>,
     args: &List,
 ) -> Result<(), End> {
     if args.json {
@@ -107,10 +107,10 @@ fn list(
         let width = entry.parameters.iter().map(|p| p.name.len()).max().unwrap_or(0);
         for p in entry.parameters {
             let default = match p.default {
-                Fallback::Required => "must be given".to_string(),
-                Fallback::Number(v) => format!("default {}", number(v)),
-                Fallback::Word(w) => format!("default {w}"),
-                Fallback::Derived(how) => format!("default {how}"),
+                DefaultValue::Required => "must be given".to_string(),
+                DefaultValue::Number(v) => format!("default {}", number(v)),
+                DefaultValue::Word(w) => format!("default {w}"),
+                DefaultValue::Derived(how) => format!("default {how}"),
             };
             let _ = writeln!(text, "    {:width$}  {} [{default}]", p.name, p.meaning);
         }

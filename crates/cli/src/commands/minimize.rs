@@ -7,9 +7,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use untuned::average::Average;
 use untuned::minimize::{Iterate, Kept};
-use untuned::optimizers::{Method, Optimizer as _};
 use untuned::spec::number;
-use untuned::{Minimizer, OptimizerSpec, Outcome, Problem, RuleSpec, Run, Setting};
+use untuned::{MethodSpec, Minimizer, Outcome, Problem, Run, RunInfo};
 use untuned_lab::trace::TraceFile;
 use untuned_theory::explain::Accuracy;
 use untuned_theory::{Explainer, Explanation, ProblemSpec};
@@ -58,13 +57,16 @@ struct Ended {
 
 pub fn run(args: &Minimize) -> Result<(), End> {
     let problem_spec: ProblemSpec = args.problem.parse().map_err(End::request)?;
-    let rule_spec: OptimizerSpec = args.rule.parse().map_err(End::request)?;
-    // The paper's theory is about scalar rules.
-    let explained = args.explain.then(|| args.rule.parse::<RuleSpec>()).transpose();
-    let explained = explained.map_err(|error| End::request(anyhow::anyhow!("--explain: {error}")))?;
+    let rule_spec: MethodSpec = args.rule.parse().map_err(End::request)?;
     let problem = problem_spec.build().map_err(End::request)?;
     let problem = problem.as_ref();
-    let mut method = rule_spec.build(&Setting::of(problem, args.steps)).map_err(End::request)?;
+    let run_info = RunInfo::of(problem, args.steps);
+    let method = rule_spec.build(&run_info).map_err(End::request)?;
+    if args.explain {
+        // The paper's theory is about scalar rules.
+        let rule = rule_spec.build_rule(&run_info);
+        rule.map_err(|error| End::request(anyhow::anyhow!("--explain: {error}")))?;
+    }
     let f_star = problem.known().f_star;
 
     let mut trace = match &args.trace {
@@ -87,9 +89,9 @@ pub fn run(args: &Minimize) -> Result<(), End> {
         Averaging::Uniform => Average::Uniform,
         Averaging::Polynomial => Average::Polynomial(8.0),
     };
-    let mut explainer = explained.as_ref().map(|rule| {
+    let mut explainer = args.explain.then_some(&rule_spec).map(|rule| {
         let bound =
-            if rule.spec().entry().has("lower_bound") { rule.spec().number("lower_bound") } else { 0.0 };
+            if rule.spec().info().has("lower_bound") { rule.spec().number("lower_bound") } else { 0.0 };
         let explainer = Explainer::new(problem, rule, bound, args.steps).accuracy(accuracy(problem, f_star));
         if problem_spec.name() == "quartic" { explainer.quartic() } else { explainer }
     });
@@ -101,11 +103,7 @@ pub fn run(args: &Minimize) -> Result<(), End> {
         minimizer = minimizer.observe(explainer);
     }
     let start = problem.start();
-    let run = match &mut method {
-        Method::Rule(scalar) => minimizer.run(&mut scalar.rule, &start, args.steps),
-        method => minimizer.optimize(method, &start, args.steps),
-    };
-    let run = run.map_err(End::request)?;
+    let run = minimizer.run(method, &start, args.steps).map_err(End::request)?;
     bar.finish_and_clear();
     if let (Some(trace), Some(path)) = (trace, &args.trace) {
         trace.finish().map_err(|e| End::io(e, format!("cannot write {}", path.display())))?;
@@ -122,7 +120,7 @@ pub fn run(args: &Minimize) -> Result<(), End> {
     };
     // A reader that went away changes nothing of how the run ended.
     printed.or_else(|end| if matches!(end, End::BrokenPipe) { Ok(()) } else { Err(end) })?;
-    for note in notes(&rule_spec, f_star, &run).into_iter().chain(method.concern()) {
+    for note in notes(&rule_spec, f_star, &run).into_iter().chain(run.warning.clone()) {
         output::say(&format!("note: {note}"));
     }
     match run.outcome {
@@ -180,7 +178,7 @@ fn outcome(run: &Run) -> &'static str {
 fn result(
     args: &Minimize,
     problem: &ProblemSpec,
-    rule: &OptimizerSpec,
+    rule: &MethodSpec,
     f_star: Option<f64>,
     run: &Run,
 ) -> Printed {
@@ -203,7 +201,7 @@ fn result(
 fn words(
     args: &Minimize,
     problem: &ProblemSpec,
-    rule: &OptimizerSpec,
+    rule: &MethodSpec,
     f_star: Option<f64>,
     run: &Run,
 ) -> String {
@@ -223,7 +221,7 @@ fn words(
 }
 
 /// What the user should know besides the result.
-fn notes(rule: &OptimizerSpec, f_star: Option<f64>, run: &Run) -> Vec<String> {
+fn notes(rule: &MethodSpec, f_star: Option<f64>, run: &Run) -> Vec<String> {
     let mut notes = Vec::new();
     if run.below_bound > 0 {
         let steps = run.below_bound;
@@ -231,7 +229,7 @@ fn notes(rule: &OptimizerSpec, f_star: Option<f64>, run: &Run) -> Vec<String> {
             "the loss was below the rule's lower bound at {steps} steps: the bound is too high"
         ));
     }
-    let given = ["lower_bound", "f_star"].into_iter().filter(|key| rule.spec().entry().has(key));
+    let given = ["lower_bound", "f_star"].into_iter().filter(|key| rule.spec().info().has(key));
     for (key, bound) in given.filter_map(|key| Some((key, rule.spec().optional(key)?))) {
         if let Some(f_star) = f_star.filter(|f| bound > *f) {
             let (bound, f_star) = (number(bound), number(f_star));

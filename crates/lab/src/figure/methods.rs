@@ -79,7 +79,7 @@ mod tests {
             assert_eq!(method_name(key), name);
         }
         let known: HashSet<&str> = METHODS.iter().map(|(key, _)| *key).collect();
-        let listed: HashSet<&str> = untuned::optimizers::catalog().iter().map(|entry| entry.name).collect();
+        let listed: HashSet<&str> = untuned::catalog().iter().map(|entry| entry.name).collect();
         assert_eq!(known, listed);
         assert_eq!(method_name("mine"), "mine");
     }

@@ -1,7 +1,7 @@
 use std::ops::ControlFlow;
 
 use untuned::minimize::Iterate;
-use untuned::{Minimizer, Outcome, RuleSpec, Setting};
+use untuned::{MethodSpec, Minimizer, Outcome, RunInfo};
 use untuned_theory::problems::Quartic;
 
 use super::{F_STAR, GAP};
@@ -38,8 +38,8 @@ pub struct Measured {
 /// When the rule is not a valid spec: these are the experiment's own.
 pub fn measure(rule: &str, l1: f64, x0: f64, horizon: u64, steps: u64, until_reached: bool) -> Measured {
     let problem = Quartic::new(1.0, l1, x0, F_STAR);
-    let spec: RuleSpec = rule.parse().unwrap_or_else(|e| panic!("{rule}: {e}"));
-    let mut rule = spec.build(&Setting::of(&problem, horizon)).unwrap_or_else(|e| panic!("{spec}: {e}"));
+    let spec: MethodSpec = rule.parse().unwrap_or_else(|e| panic!("{rule}: {e}"));
+    let mut rule = spec.build_rule(&RunInfo::of(&problem, horizon)).unwrap_or_else(|e| panic!("{spec}: {e}"));
     let mut seen = Measured {
         outcome: Outcome::Finished,
         reached: None,
@@ -59,12 +59,12 @@ pub fn measure(rule: &str, l1: f64, x0: f64, horizon: u64, steps: u64, until_rea
         }
         if let Some(next) = i.next {
             if i.step == 0 {
-                seen.first_step = next.size;
-            } else if next.size > seen.last_step {
+                seen.first_step = next.rate;
+            } else if next.rate > seen.last_step {
                 seen.increases += 1;
             }
-            seen.last_step = next.size;
-            seen.largest_step = seen.largest_step.max(next.size);
+            seen.last_step = next.rate;
+            seen.largest_step = seen.largest_step.max(next.rate);
         }
         if until_reached && seen.reached.is_some() {
             ControlFlow::Break(())

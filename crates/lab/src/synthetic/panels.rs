@@ -3,7 +3,7 @@ use std::ops::ControlFlow;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use untuned::minimize::Iterate;
-use untuned::{Minimizer, Outcome, RuleSpec, Setting};
+use untuned::{MethodSpec, Minimizer, Outcome, RunInfo};
 use untuned_theory::problems::Quartic;
 
 use super::grid::Grid;
@@ -143,8 +143,8 @@ impl Panel {
 
 fn along_a_run(rule: &str, l1: f64, steps: u64) -> Curve {
     let problem = Quartic::new(1.0, l1, X0, F_STAR);
-    let spec: RuleSpec = rule.parse().unwrap_or_else(|e| panic!("{rule}: {e}"));
-    let mut built = spec.build(&Setting::of(&problem, steps)).unwrap_or_else(|e| panic!("{spec}: {e}"));
+    let spec: MethodSpec = rule.parse().unwrap_or_else(|e| panic!("{rule}: {e}"));
+    let mut built = spec.build_rule(&RunInfo::of(&problem, steps)).unwrap_or_else(|e| panic!("{spec}: {e}"));
     let mut points = Vec::new();
     let mut watch = |i: &Iterate<'_>| {
         if i.loss.is_finite() && (kept(i.step) || i.step == steps) {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use untuned::optimizers::Method;
+use untuned::{Method, SessionState};
 use untuned_net::arena::Layout;
 use untuned_net::data::t5::PiecesState;
 
@@ -20,7 +20,7 @@ use super::folder::{pretty, sync_folder, write_synced};
 
 /// Changes when an older program could not read a checkpoint, or would read it wrongly; also when the initial weights of a seed
 /// change, because their norm is not stored.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Checkpoints that are kept: a damaged one must have one before it.
 const KEPT: usize = 2;
 
@@ -45,8 +45,8 @@ pub struct State {
     pub shape: BTreeMap<String, serde_json::Value>,
     /// Steps that have been made.
     pub step: u64,
-    /// The rule or optimizer with its numbers; its vectors are among the arrays.
-    pub rule: Method,
+    /// The method with its numbers; its vectors are among the arrays.
+    pub session: SessionState<Method>,
     /// Steps that were refused.
     pub refusals: u64,
     /// The evaluation with the lowest validation loss.
@@ -104,7 +104,7 @@ impl State {
     pub fn new(
         model: &str,
         shape: BTreeMap<String, serde_json::Value>,
-        rule: Method,
+        method: Method,
         data: Description,
         config: BTreeMap<String, String>,
     ) -> State {
@@ -113,7 +113,7 @@ impl State {
             model: model.into(),
             shape,
             step: 0,
-            rule,
+            session: SessionState::new(method),
             refusals: 0,
             best_evaluation: None,
             last_evaluation: None,
@@ -434,8 +434,8 @@ mod tests {
             entropy: Some(0.1 + 0.2),
             best_loss: None,
         };
-        let rule: untuned::OptimizerSpec = "inexact-polyak".parse().unwrap();
-        let rule = rule.build(&untuned::Setting::new(10)).unwrap();
+        let rule: untuned::MethodSpec = "inexact-polyak".parse().unwrap();
+        let rule = rule.build(&untuned::RunInfo::new(10)).unwrap();
         let shape = BTreeMap::from([("width".to_string(), 5.into())]);
         Checkpoint {
             state: State { step, ..State::new("gpt", shape, rule, data, BTreeMap::new()) },
@@ -466,6 +466,7 @@ mod tests {
         let wanted = checkpoint(20);
         assert_eq!((found.weights, found.extra), (wanted.weights, wanted.extra));
         assert_eq!((found.state.step, found.vocabulary), (20, wanted.vocabulary));
+        assert_eq!(found.state.session, wanted.state.session);
         // The same step again takes the other's place.
         write(folder.path(), checkpoint(20), &layout()).unwrap();
         remove_after(folder.path(), 7).unwrap();
@@ -499,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn another_model_shape_or_version_is_an_error() {
+    fn another_model_shape_or_configuration_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), checkpoint(1), &layout()).unwrap();
         let shape = BTreeMap::from([("width".to_string(), 6.into())]);
@@ -515,10 +516,22 @@ mod tests {
             let error = newest(folder.path(), &expected, |_, _| Ok(layout())).unwrap_err();
             assert!(error.is_request() && error.to_string().contains(words), "{error}");
         }
+    }
+
+    /// Before format 3 the method stood under `rule`, without the numbers of a session.
+    #[test]
+    fn an_older_format_is_refused_and_both_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), checkpoint(1), &layout()).unwrap();
         let path = folder.path().join(name(1)).join(STATE);
-        let text = fs::read_to_string(&path).unwrap().replace("\"format\": 2", "\"format\": 1");
-        fs::write(&path, text).unwrap();
-        assert!(find(folder.path()).unwrap_err().to_string().contains("format 1"));
+        let text = fs::read_to_string(&path).unwrap();
+        for older in 1..FORMAT {
+            let text = text.replace("\"format\": 3", &format!("\"format\": {older}"));
+            fs::write(&path, text.replace("\"session\"", "\"rule\"")).unwrap();
+            let error = find(folder.path()).unwrap_err();
+            let words = format!("it has format {older} and this program reads format 3");
+            assert!(error.is_request() && error.to_string().contains(&words), "{error}");
+        }
     }
 
     proptest! {

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use untuned::average::Average;
-use untuned::optimizers::{Method, Optimizer as _, OptimizerSpec};
-use untuned::{Setting, SpecError};
+use untuned::optimizer::Optimizer as _;
+use untuned::{MethodSpec, RunInfo};
 
 use super::place::{AUTO, Place};
 
@@ -224,7 +224,7 @@ pub enum Schedule {
 #[serde(default, deny_unknown_fields)]
 pub struct Optimizer {
     /// `x ← x·(1 − η·weight_decay) − η·g`: all parameters with a scalar rule, only the matrices with an optimizer, some of which add
-    /// it to the gradient instead, as they are published. Where it is not given it is [the method's own](OptimizerSpec::weight_decay).
+    /// it to the gradient instead, as they are published. Where it is not given it is [the method's own](MethodSpec::weight_decay).
     pub weight_decay: f64,
     /// An optimizer's gradient is scaled to this norm where it is longer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -323,7 +323,7 @@ pub struct Config {
     /// Its size.
     pub preset: Preset,
     /// The rule or optimizer.
-    pub rule: OptimizerSpec,
+    pub rule: MethodSpec,
     /// The number of steps; or else `epochs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
@@ -494,18 +494,6 @@ impl Config {
         Ok(())
     }
 
-    /// The rule or optimizer, with the average of its points where one is wanted.
-    ///
-    /// # Errors
-    /// When it needs something that neither the spec nor the setting gives.
-    pub fn method(&self, setting: &Setting) -> Result<Method, SpecError> {
-        let method = self.rule.build(setting)?;
-        Ok(match self.optimizer.average {
-            Some(average) => method.averaged(average),
-            None => method,
-        })
-    }
-
     /// The number of batches to train on, where the number of steps is given.
     pub fn batches(&self) -> Option<u64> {
         self.steps.map(|steps| steps.saturating_mul(self.accumulate as u64))
@@ -648,8 +636,8 @@ impl Config {
                 );
             }
             // What else a method needs to be built is another's to say.
-            let setting = Setting { f_star: Some(0.0), ..Setting::new(1) };
-            if self.rule.build(&setting).is_ok_and(|method| !method.clips()) {
+            let run = RunInfo { f_star: Some(0.0), ..RunInfo::new(1) };
+            if self.rule.build(&run).is_ok_and(|method| !method.clips()) {
                 let remedy = format!(
                     "{} does not clip; leave it out, or take adamw or clipped-gd:lr=0.1,threshold={clip}",
                     self.rule.name()

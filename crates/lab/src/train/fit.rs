@@ -1,6 +1,6 @@
 //! A batch that fits a GPU's memory, for the words of an error.
 
-use untuned::Setting;
+use untuned::RunInfo;
 use untuned_net::device::{Device, DeviceError};
 use untuned_net::models::{Feed, Noise, SCALARS};
 
@@ -60,20 +60,19 @@ impl Work for Trial<'_> {
         let shape = Shape::of(config)?;
         let data = Data::open(config, &shape)?;
         let shape = shape.fitted(data.ids, data.longest_target);
-        let method = config.method(&Setting { steps: data.steps, f_star: data.description.best_loss })?;
+        let method = config.rule.build(&RunInfo { steps: data.steps, f_star: data.description.best_loss })?;
         let mut network = shape.network(device, config.batch, data.longest)?;
         let len = network.layout().len();
         let _probe = config.smoothness_every.map(|every| Probe::new(device, len, every)).transpose()?;
         let x0 = vec![0.0; len];
-        let mut stepper = Stepper::new(device, network.layout(), &x0, &method, config, data.steps)?;
-        let mut scalars = device.scalars(SCALARS)?;
+        let mut stepper = Stepper::new(device, network.layout(), &x0, method, config, data.steps)?;
         let (inputs, targets) = (config.batch * data.longest, config.batch * data.longest_target);
         let (inputs, targets) = (vec![0; inputs], vec![0; targets]);
         let feed = Feed { inputs: &inputs, targets: &targets, batch: config.batch };
         let noise = Noise { seed: config.seed, step: 0 };
-        let (x, gradient) = stepper.here();
-        network.gradient(device, feed, Some(noise), x, gradient, &mut scalars);
-        Ok(device.read(&scalars, &mut [0.0; SCALARS])?)
+        let (x, gradient, sums) = stepper.here();
+        network.gradient(device, feed, Some(noise), x, gradient, sums);
+        Ok(device.read(sums, &mut [0.0; SCALARS])?)
     }
 }
 

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
-use untuned::optimizers::Optimizer as _;
-use untuned::{Observation, Setting, Step, StepKind};
+use untuned::optimizer::Optimizer as _;
+use untuned::{Report, RunInfo, StepKind};
 use untuned_net::device::Device;
-use untuned_net::models::{Loss, Network, Noise, SCALARS, loss_of};
+use untuned_net::models::{Network, Noise, SCALARS, loss_of};
 
 use super::checkpoint::{self, Checkpoint, Evaluation, Expected, Extra, State};
 use super::config::{Config, Interval, KeepBest};
@@ -25,10 +25,6 @@ use super::sinks::Sinks;
 use super::stepper::{self, Stepper};
 use super::summary::Summary;
 use crate::traces::{EvalRow, Split, TraceRow};
-
-/// Where the gradient's squared norm stands after the parts of the loss, and after it what the method measures.
-const NORM: usize = SCALARS;
-const MEASURED: usize = SCALARS + 1;
 
 /// Arrays of a checkpoint.
 const CARRY: &str = "carry";
@@ -198,8 +194,7 @@ impl Work for Training<'_> {
         let shape = Shape::of(config)?;
         let data = Data::open(config, &shape)?;
         let shape = shape.fitted(data.ids, data.longest_target);
-        let setting = Setting { steps: data.steps, f_star: data.description.best_loss };
-        let rule = config.method(&setting)?;
+        let method = config.rule.build(&RunInfo { steps: data.steps, f_star: data.description.best_loss })?;
         let network = shape.network(device, config.batch, data.longest)?;
         let parameters = network.layout().parameters();
         // Before anything is written: a run that began cannot be asked for with another name.
@@ -211,7 +206,7 @@ impl Work for Training<'_> {
         let state = State::new(
             config.model.name(),
             shape.entries(),
-            rule,
+            method,
             data.description.clone(),
             config.identity(),
         );
@@ -283,13 +278,12 @@ struct Trainer<'a, D: Device> {
     network: Box<dyn Network<D>>,
     probe: Option<Probe<D>>,
     stepper: Stepper<'a, D>,
-    x0_norm: f64,
+    /// The losses of evaluations.
     scalars: D::Scalars,
-    values: Vec<f64>,
     filled: Filled,
     /// The batch of the next step, which is made while the device works.
     ahead: Ahead,
-    /// What a checkpoint holds beside the arrays; its `rule` is the one that steps.
+    /// What a checkpoint holds beside the arrays; its `session` is that of the last one.
     state: State,
     refused_in_row: u64,
     /// What the user was told of how it goes.
@@ -313,14 +307,10 @@ impl<'a, D: Device> Trainer<'a, D> {
         folder: &'a Path,
         record: Record,
     ) -> Result<Self, TrainError> {
-        let (layout, method) = (network.layout(), &state.rule);
+        let (layout, method) = (network.layout(), state.session.method.clone());
         let probe = config.smoothness_every.map(|every| Probe::new(device, layout.len(), every));
         let x0 = layout.initial(config.seed);
         let stepper = Stepper::new(device, layout, &x0, method, config, data.steps)?;
-        let mut values = vec![0.0; MEASURED + method.measures()];
-        let mut scalars = device.scalars(values.len())?;
-        device.square_norm(stepper.x(), &mut scalars, NORM);
-        device.read(&scalars, &mut values)?;
         Ok(Self {
             device,
             config,
@@ -328,9 +318,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             network,
             probe: probe.transpose()?,
             stepper,
-            x0_norm: values[NORM].sqrt(),
-            scalars,
-            values,
+            scalars: device.scalars(SCALARS)?,
             filled: Filled::default(),
             ahead: Ahead::default(),
             state,
@@ -363,7 +351,7 @@ impl<'a, D: Device> Trainer<'a, D> {
                 .get(TRAINED)
                 .ok_or_else(|| TrainError::Request(format!("the checkpoint has no array {TRAINED}")))?,
         };
-        self.stepper.restore(self.device, trained, &extra)?;
+        self.stepper.restore(self.device, trained, state.session.clone(), &extra)?;
         self.network.set_carry(self.device, &extra.remove(CARRY).unwrap_or_default());
         self.best_validation = extra.remove(BEST_VALIDATION);
         self.data.training.seek(state.position.clone());
@@ -411,25 +399,21 @@ impl<'a, D: Device> Trainer<'a, D> {
         self.end(Outcome::Finished)
     }
 
-    /// One step; `Err` inside is a refusal, which leaves parameters and rule as they were.
-    fn step(&mut self, watch: &mut dyn Watch) -> Result<Result<Step, String>, TrainError> {
+    /// One step; `Err` inside is a refusal, which leaves parameters and method as they were.
+    fn step(&mut self, watch: &mut dyn Watch) -> Result<Result<Report, String>, TrainError> {
         let device = self.device;
         let step = self.state.step;
-        let (loss, tokens) = self.gradient()?;
-        let seen = Observation {
-            step,
-            loss: loss.objective,
-            grad_norm: self.values[NORM].sqrt(),
-            x0_norm: self.x0_norm,
-            distance: None,
-            grad_sum: None,
-            dimension: self.network.layout().parameters() as u64,
-        };
+        let (mut parts, tokens) = self.gradient()?;
         let mut probe = self.probe.as_mut().filter(|probe| probe.is_due(step));
         if let Some(probe) = &mut probe {
             probe.before_update(device, self.stepper.x(), self.stepper.gradient());
         }
-        let answer = self.stepper.step(&mut self.state.rule, &seen, &self.values[MEASURED..]);
+        let batches = self.config.accumulate as f64;
+        let answer = self.stepper.advance(|values| {
+            add_part(&mut parts, values, batches);
+            loss_of(&parts).objective
+        })?;
+        let loss = loss_of(&parts);
         let smoothness = match probe {
             Some(probe) if answer.is_ok() => {
                 let (feed, noise) = (self.filled.feed(), Noise { seed: self.config.seed, step: step as u32 });
@@ -438,9 +422,9 @@ impl<'a, D: Device> Trainer<'a, D> {
             }
             _ => None,
         };
-        if let Ok(Step { kind: StepKind::BelowBound, .. }) = answer {
+        if let Ok(Report { kind: StepKind::BelowBound, .. }) = answer {
             let rule = &self.config.rule;
-            let bound = if rule.spec().entry().has("lower_bound") { "lower_bound" } else { "f_star" };
+            let bound = if rule.spec().info().has("lower_bound") { "lower_bound" } else { "f_star" };
             let (objective, rule) = (loss.objective, rule.name());
             let words = format!("step {step}: the loss {objective} is below the {bound} of {rule}");
             self.tell_once("below the bound", words, watch);
@@ -455,15 +439,15 @@ impl<'a, D: Device> Trainer<'a, D> {
         }
         self.state.step += 1;
 
-        let (size, seconds) = (answer.as_ref().ok().map(|next| next.size), self.seconds());
+        let (size, seconds) = (answer.as_ref().ok().map(|report| report.rate), self.seconds());
         let row = TraceRow {
             step,
             loss: finite(loss.plain),
             objective: finite(loss.objective),
-            grad_norm: finite(seen.grad_norm),
+            grad_norm: finite(self.stepper.grad_norm()),
             step_size: size,
             smoothness,
-            estimate: self.state.rule.estimate().filter(|_| size.is_some()).and_then(finite),
+            estimate: self.stepper.method().estimate().filter(|_| size.is_some()).and_then(finite),
             seconds: Some(seconds),
         };
         self.record.step(&row)?;
@@ -471,14 +455,11 @@ impl<'a, D: Device> Trainer<'a, D> {
         Ok(answer)
     }
 
-    /// The gradient at the current point, with loss, norm and what the method measures; and how many ids were read for it. Of
-    /// several batches loss and gradient are the means.
-    fn gradient(&mut self) -> Result<(Loss, usize), TrainError> {
+    /// The gradient at the current point; the parts of the loss but those of the last batch, which are still on the device; and how
+    /// many ids were read. Of several batches loss and gradient are the means.
+    fn gradient(&mut self) -> Result<([f64; SCALARS], usize), TrainError> {
         let (device, step, last) = (self.device, self.state.step, self.config.accumulate - 1);
         let (mut parts, mut tokens) = ([0.0; SCALARS], 0);
-        // What a method measures of its own is not among what is collected: its scalars change from step to step, and a graph would
-        // belong to one of them.
-        let alone = self.state.rule.measures() > 0;
         for (part, n) in self.batches(step).enumerate() {
             if !self.ahead.take(n, &mut self.data.training, &mut self.filled)? {
                 return Err(TrainError::Request(format!("there is no batch {n} for step {step}")));
@@ -491,31 +472,28 @@ impl<'a, D: Device> Trainer<'a, D> {
             }
             let (feed, noise) = (self.filled.feed(), Noise { seed: self.config.seed, step: n as u32 });
             device.together(|| {
-                let (x, gradient) = self.stepper.here();
-                self.network.gradient(device, feed, Some(noise), x, gradient, &mut self.scalars);
+                let (x, gradient, sums) = self.stepper.here();
+                self.network.gradient(device, feed, Some(noise), x, gradient, sums);
                 self.stepper.take_gradient(part);
-                if part == last && !alone {
-                    self.stepper.measure(&self.state.rule, step, &mut self.scalars, NORM);
-                }
             });
-            if part == last && alone {
-                self.stepper.measure(&self.state.rule, step, &mut self.scalars, NORM);
-            }
             if n + 1 < self.batches(self.data.steps).start {
                 self.ahead.fill(n + 1, &mut self.data.training);
             }
-            device.read(&self.scalars, &mut self.values)?;
             tokens += self.filled.tokens();
-            parts.iter_mut().zip(&self.values).for_each(|(sum, value)| *sum += value / (last + 1) as f64);
+            if part < last {
+                let mut values = [0.0; SCALARS];
+                device.read(self.stepper.here().2, &mut values)?;
+                add_part(&mut parts, &values, self.config.accumulate as f64);
+            }
         }
-        Ok((loss_of(&parts), tokens))
+        Ok((parts, tokens))
     }
 
     fn seconds(&self) -> f64 {
         self.seconds_before + self.started.elapsed().as_secs_f64()
     }
 
-    /// Says what concerns the user, once.
+    /// Warns the user, once.
     fn tell_once(&mut self, what: &str, words: String, watch: &mut dyn Watch) {
         if !self.told.iter().any(|told| told == what) {
             self.told.push(what.into());
@@ -529,7 +507,7 @@ impl<'a, D: Device> Trainer<'a, D> {
         if let Some(last) = self.state.last_evaluation.filter(|last| last.step == step) {
             return Ok(self.is_hopeless(&last));
         }
-        let (network, x) = (self.network.as_mut(), self.stepper.evaluated(&self.state.rule));
+        let (network, x) = (self.network.as_mut(), self.stepper.evaluated());
         let (filled, scalars) = (&mut self.filled, &mut self.scalars);
         let validation = evaluate(self.device, network, x, &mut self.data.validation, filled, scalars)?;
         let test = evaluate(self.device, network, x, &mut self.data.test, filled, scalars)?;
@@ -545,9 +523,9 @@ impl<'a, D: Device> Trainer<'a, D> {
         }
         self.state.last_evaluation = Some(evaluation);
         watch.evaluated(&evaluation);
-        if let Some(concern) = self.state.rule.concern() {
-            let words = format!("step {step}: {concern}");
-            self.tell_once("concern", words, watch);
+        if let Some(warning) = self.stepper.method().warning() {
+            let words = format!("step {step}: {warning}");
+            self.tell_once("warning", words, watch);
         }
         Ok(self.is_hopeless(&evaluation))
     }
@@ -564,7 +542,7 @@ impl<'a, D: Device> Trainer<'a, D> {
     /// The weights that the run would leave if it ended here.
     fn weights(&mut self) -> Result<Vec<f32>, TrainError> {
         let mut weights = vec![0.0; self.network.layout().len()];
-        self.device.get_parameters(self.stepper.evaluated(&self.state.rule), &mut weights)?;
+        self.device.get_parameters(self.stepper.evaluated(), &mut weights)?;
         Ok(weights)
     }
 
@@ -584,7 +562,7 @@ impl<'a, D: Device> Trainer<'a, D> {
         self.state.position = self.ahead.position(&self.data.training);
         let weights = self.weights()?;
         let mut extra = Extra::new();
-        self.stepper.save(self.device, weights.len(), &mut extra)?;
+        self.state.session = self.stepper.save(self.device, weights.len(), &mut extra)?;
         if self.stepper.evaluates_another() {
             let mut trained = vec![0.0; weights.len()];
             self.device.get_parameters(self.stepper.x(), &mut trained)?;
@@ -640,6 +618,11 @@ impl<'a, D: Device> Trainer<'a, D> {
         let best_loss = self.data.description.best_loss;
         Ended { outcome, summary, refusals: self.state.refusals, best_loss }
     }
+}
+
+/// Adds the parts of one batch's loss to the means over `batches` of them.
+fn add_part(means: &mut [f64; SCALARS], values: &[f64], batches: f64) {
+    means.iter_mut().zip(values).for_each(|(mean, value)| *mean += value / batches);
 }
 
 /// A number that JSON can hold.

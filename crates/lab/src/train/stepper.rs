@@ -1,10 +1,11 @@
-//! Makes the steps of a run: the point, its gradient, the method's vectors, and what the configuration puts around a step.
+//! Makes the steps of a run: the point, its gradient, and the session of the method.
 
-use untuned::optimizers::{Around, At, Keep, Method, Optimizer as _, Space as _};
-use untuned::{Observation, Step};
+use untuned::optimizer::Optimizer as _;
+use untuned::{Method, Report, Session, SessionError, SessionState, Space as _, StepOptions};
 use untuned_net::arena::{Layout, Tensor, View};
 use untuned_net::device::{Device, DeviceError};
 use untuned_net::formulas::{Combine, Part};
+use untuned_net::models::SCALARS;
 use untuned_net::space::ArenaSpace;
 
 use super::checkpoint::Extra;
@@ -14,19 +15,13 @@ use super::schedule;
 
 /// The vectors of a run on its device.
 pub(super) struct Stepper<'a, D: Device> {
-    device: &'a D,
-    space: ArenaSpace<'a, D>,
+    session: Session<Method, ArenaSpace<'a, D>>,
     x: D::Parameters,
     gradient: D::Parameters,
     /// The mean of the gradients of a step's batches so far, where there are several.
     mean: Option<D::Parameters>,
     batches: usize,
-    /// What stays as it is: its gradient is 0, and it does not decay.
-    frozen: Vec<View>,
-    keeps: Vec<Keep>,
-    /// As many as `keeps`.
-    kept: Vec<D::Parameters>,
-    /// Room for the point to be evaluated, where that is not the current one.
+    /// Memory for the point to evaluate, where that is not the current one.
     evaluated: Option<D::Parameters>,
     optimizer: Optimizer,
     steps: u64,
@@ -53,42 +48,28 @@ pub(super) fn frozen_views(layout: &Layout, frozen: &[String]) -> Result<Vec<Vie
 }
 
 impl<'a, D: Device> Stepper<'a, D> {
-    /// At `x0`, the beginning of a run of `steps` steps.
+    /// At `x0`, the start of a run of `steps` steps.
     pub(super) fn new(
         device: &'a D,
         layout: &Layout,
         x0: &[f32],
-        method: &Method,
+        method: Method,
         config: &Config,
         steps: u64,
     ) -> Result<Self, TrainError> {
         let frozen = frozen_views(layout, &config.frozen)?;
-        // Scalar rules decay everything, as in the paper's experiments; optimizers decay matrices.
-        let mut decayed = match method.is_scalar() {
-            true => layout.tensors().iter().map(|tensor| tensor.view).collect(),
-            false => layout.matrices(),
-        };
-        decayed.retain(|view| !frozen.contains(view));
-        let space = ArenaSpace::new(device, layout).decaying(&decayed);
-        let (x, keeps) = (device.parameters(x0)?, method.keeps());
-        let kept = Keep::all(&space, &keeps, &x)?;
+        let space = ArenaSpace::new(device, layout, method.decays_everything()).freezing(frozen);
+        let x = device.parameters(x0)?;
+        let gradient = space.zeros()?;
         let mean = if config.accumulate > 1 { Some(space.zeros()?) } else { None };
-        let mut evaluated = space.zeros()?;
-        let evaluated = method.evaluated(&space, &x, &kept, &mut evaluated).then_some(evaluated);
-        Ok(Self {
-            device,
-            gradient: space.zeros()?,
-            space,
-            x,
-            mean,
-            batches: config.accumulate,
-            frozen,
-            keeps,
-            kept,
-            evaluated,
-            optimizer: config.optimizer,
-            steps,
-        })
+        let mut session = Session::reserving(method, space, SCALARS)?;
+        if let Some(average) = config.optimizer.average {
+            session = session.average(average);
+        }
+        session.start(&x)?;
+        let evaluated = session.has_evaluation_point().then(|| session.space().zeros()).transpose()?;
+        let (batches, optimizer) = (config.accumulate, config.optimizer);
+        Ok(Self { session, x, gradient, mean, batches, evaluated, optimizer, steps })
     }
 
     /// The current point.
@@ -101,39 +82,46 @@ impl<'a, D: Device> Stepper<'a, D> {
         &self.gradient
     }
 
-    /// The current point, and where its gradient goes.
-    pub(super) fn here(&mut self) -> (&D::Parameters, &mut D::Parameters) {
-        (&self.x, &mut self.gradient)
+    /// The current point, and where its gradient and its loss go.
+    pub(super) fn here(&mut self) -> (&D::Parameters, &mut D::Parameters, &mut D::Scalars) {
+        (&self.x, &mut self.gradient, self.session.sums())
     }
 
     /// The views that stay as they are.
     pub(super) fn frozen(&self) -> &[View] {
-        &self.frozen
+        self.session.space().frozen()
+    }
+
+    /// The method, with its numbers.
+    pub(super) fn method(&self) -> &Method {
+        self.session.method()
+    }
+
+    /// The norm of the last step's gradient.
+    pub(super) fn grad_norm(&self) -> f64 {
+        self.session.seen().map_or(f64::NAN, |seen| seen.grad_norm)
     }
 
     /// Takes the gradient of a step's `n`-th batch, counted from 0. After the last of them [`Stepper::gradient`] is their mean.
     pub(super) fn take_gradient(&mut self, n: usize) {
-        for &view in &self.frozen {
-            self.device.clear(&mut self.gradient, view);
-        }
+        let space = self.session.space();
+        space.clear_frozen(&mut self.gradient);
         let Some(mean) = &mut self.mean else { return };
         let part = (self.batches as f64).recip();
         // No vector takes another's place: a CUDA graph belongs to addresses.
         match n {
-            0 => self.space.change(Part, [part], 0.0, [mean], [&self.gradient]),
-            _ if n + 1 < self.batches => {
-                self.space.change(Combine, [1.0, part], 0.0, [mean], [&self.gradient])
-            }
-            _ => self.space.change(Combine, [part, 1.0], 0.0, [&mut self.gradient], [mean]),
+            0 => space.change(Part, [part], 0.0, [mean], [&self.gradient]),
+            _ if n + 1 < self.batches => space.change(Combine, [1.0, part], 0.0, [mean], [&self.gradient]),
+            _ => space.change(Combine, [part, 1.0], 0.0, [&mut self.gradient], [mean]),
         }
     }
 
     /// The point that the run would leave if it ended here.
-    pub(super) fn evaluated(&mut self, method: &Method) -> &D::Parameters {
+    pub(super) fn evaluated(&mut self) -> &D::Parameters {
         match &mut self.evaluated {
             None => &self.x,
             Some(to) => {
-                method.evaluated(&self.space, &self.x, &self.kept, to);
+                self.session.write_evaluation_point(&self.x, to);
                 to
             }
         }
@@ -144,49 +132,51 @@ impl<'a, D: Device> Stepper<'a, D> {
         self.evaluated.is_some()
     }
 
-    fn around(&self, step: u64) -> Around {
+    /// Makes a step. `loss` computes the loss from what [`Stepper::here`] has of it, once it is read. `Err` inside is a refusal: it
+    /// leaves everything as it was, but the step counts.
+    pub(super) fn advance(
+        &mut self,
+        mut loss: impl FnMut(&[f64]) -> f64,
+    ) -> Result<Result<Report, String>, DeviceError> {
         let Optimizer { clip, weight_decay, .. } = self.optimizer;
-        Around { rate: schedule::rate(&self.optimizer, step, self.steps), clip, weight_decay }
-    }
-
-    /// Measures the gradient's squared norm, and behind it what else the method's step wants to know.
-    pub(super) fn measure(&mut self, method: &Method, step: u64, sums: &mut D::Scalars, first: usize) {
-        let around = self.around(step);
-        let Self { device, space, x, gradient, kept, .. } = self;
-        if !method.measure(&At { space, around: &around, x, gradient, kept }, sums, first) {
-            device.square_norm(gradient, sums, first);
+        let rate = schedule::rate(&self.optimizer, self.session.steps(), self.steps);
+        self.session.options = StepOptions { rate, clip, weight_decay };
+        match self.session.advance_reading(&mut self.x, &self.gradient, |values| Some(loss(values))) {
+            Ok(report) => Ok(Ok(report)),
+            Err(SessionError::Refused(refusal)) => {
+                self.session.skip();
+                Ok(Err(refusal.to_string()))
+            }
+            Err(SessionError::Device(error)) => Err(error),
         }
     }
 
-    /// One step from the point that was observed; its size is the effective one, after warm-up and schedule. `Err` is a refusal,
-    /// which leaves everything as it was.
-    pub(super) fn step(
-        &mut self,
-        method: &mut Method,
-        seen: &Observation,
-        sums: &[f64],
-    ) -> Result<Step, String> {
-        let around = self.around(seen.step);
-        let Self { space, x, gradient, kept, .. } = self;
-        let at = At { space, around: &around, x, gradient, kept };
-        method.step(seen, sums, at).map_err(|refusal| refusal.to_string())
-    }
-
-    /// The arrays that a checkpoint needs beside the current point.
-    pub(super) fn save(&self, device: &D, len: usize, extra: &mut Extra) -> Result<(), DeviceError> {
-        for (keep, from) in self.keeps.iter().zip(&self.kept) {
+    /// What a checkpoint needs beside the current point: the numbers, and the arrays.
+    pub(super) fn save(
+        &self,
+        device: &D,
+        len: usize,
+        extra: &mut Extra,
+    ) -> Result<SessionState<Method>, DeviceError> {
+        for (name, from) in self.session.vectors() {
             let mut values = vec![0.0; len];
             device.get_parameters(from, &mut values)?;
-            extra.insert(keep.name.to_string(), values);
+            extra.insert(name.to_string(), values);
         }
-        Ok(())
+        Ok(self.session.save())
     }
 
-    /// Takes the place that a checkpoint describes.
-    pub(super) fn restore(&mut self, device: &D, x: &[f32], extra: &Extra) -> Result<(), TrainError> {
+    /// Goes on from a checkpoint.
+    pub(super) fn restore(
+        &mut self,
+        device: &D,
+        x: &[f32],
+        state: SessionState<Method>,
+        extra: &Extra,
+    ) -> Result<(), TrainError> {
         device.set_parameters(&mut self.x, x);
-        for (keep, to) in self.keeps.iter().zip(&mut self.kept) {
-            let name = keep.name;
+        self.session.load(state);
+        for (name, to) in self.session.vectors_mut() {
             let values = extra
                 .get(name)
                 .ok_or_else(|| TrainError::Request(format!("the checkpoint has no array {name}")))?;
@@ -200,7 +190,7 @@ impl<'a, D: Device> Stepper<'a, D> {
 mod tests {
     use super::super::config::Overrides;
     use super::*;
-    use untuned::Setting;
+    use untuned::RunInfo;
     use untuned_net::arena::Initial;
     use untuned_net::cpu::Cpu;
 
@@ -218,9 +208,9 @@ mod tests {
             optimizer.weight_decay = 0.5\ndevice = \"cpu\"\n";
         let config = Config::resolve(text, "x", "x", &Overrides::default()).unwrap();
         let (device, layout) = (Cpu::<f32>::new(Some(2)).unwrap(), layout());
-        let mut method = config.method(&Setting::new(3)).unwrap();
+        let method = config.rule.build(&RunInfo::new(3)).unwrap();
         let x0 = layout.initial(1);
-        let mut stepper = Stepper::new(&device, &layout, &x0, &method, &config, 3).unwrap();
+        let mut stepper = Stepper::new(&device, &layout, &x0, method, &config, 3).unwrap();
         for step in 0..2 {
             for (n, value) in [3.0, -6.0, 9.0].into_iter().enumerate() {
                 device.set_parameters(stepper.here().1, &[value; 32]);
@@ -229,9 +219,8 @@ mod tests {
             let mut mean = vec![0.0; 32];
             device.get_parameters(stepper.gradient(), &mut mean).unwrap();
             assert_eq!((mean[0], mean[15], mean[16]), (2.0, 2.0, 0.0), "step {step}");
-            let mut sums = device.scalars(1).unwrap();
-            stepper.measure(&method, step, &mut sums, 0);
-            stepper.step(&mut method, &Observation::new(step, 1.0, 8.0), &[]).unwrap();
+            let report = stepper.advance(|_| 1.0).unwrap().unwrap();
+            assert_eq!((report.step, report.grad_norm), (step, 8.0));
         }
         let mut x = vec![0.0; 32];
         device.get_parameters(stepper.x(), &mut x).unwrap();

@@ -2,7 +2,7 @@
 //! same order. For loops inside a [`dispatch`](super::math::dispatch).
 
 use super::math::Real;
-use untuned::optimizers::Number;
+use untuned::formula::Number;
 
 /// Numbers that are added or compared side by side: a vector of AVX-512 in f32.
 pub const LANES: usize = 16;

@@ -6,7 +6,7 @@
 
 use std::fmt::Debug;
 use std::ops::{AddAssign, DivAssign, MulAssign, SubAssign};
-use untuned::optimizers::Number;
+use untuned::formula::Number;
 
 /// A floating-point type that networks compute with, and formulas too.
 ///

@@ -26,7 +26,8 @@ use crate::device::{
 use math::Real;
 use matrix::{Matrix, MatrixMut, Write};
 use std::sync::Mutex;
-use untuned::optimizers::{Change, Measure, Place};
+use untuned::formula::{Change, Measure};
+use untuned::space::TensorRange;
 
 /// The processor, with a number of threads, for one caller at a time: two threads that use the same one at once may wait for each
 /// other without end.
@@ -206,12 +207,12 @@ impl<R: Real> Device for Cpu<R> {
         formula: F,
         scalars: [f64; S],
         decay: f64,
-        places: &[Place],
+        tensors: &[TensorRange],
         change: [&mut Vec<R>; M],
         read: [&Vec<R>; N],
     ) {
         let (change, read) = (change.map(Vec::as_mut_slice), read.map(Vec::as_slice));
-        vector::change(self, formula, scalars, decay, places, change, read);
+        vector::change(self, formula, scalars, decay, tensors, change, read);
     }
 
     fn measure<F: Measure<S, N, K>, const S: usize, const N: usize, const K: usize>(
@@ -219,12 +220,12 @@ impl<R: Real> Device for Cpu<R> {
         formula: F,
         scalars: [f64; S],
         decay: f64,
-        places: &[Place],
+        tensors: &[TensorRange],
         read: [&Vec<R>; N],
         to: &mut Vec<f64>,
         at: usize,
     ) {
-        let sums = vector::measure(self, formula, scalars, decay, places, read.map(Vec::as_slice));
+        let sums = vector::measure(self, formula, scalars, decay, tensors, read.map(Vec::as_slice));
         to[at..at + K].copy_from_slice(&sums);
     }
 

@@ -3,8 +3,8 @@
 use super::math::{Real, dispatch};
 use super::{Cpu, vector};
 use crate::device::Regularizers;
-use crate::formulas::{SquareDistance, SquareNorm};
 use rayon::prelude::*;
+use untuned::space::{SquareDistance, SquareNorm};
 
 /// `α·mean(dropped²)` and `β·mean((h_{t+1} − h_t)²)`. With one position nothing changes in time.
 pub fn forward<R: Real>(cpu: &Cpu<R>, shape: Regularizers, dropped: &[R], raw: &[R]) -> [f64; 2] {

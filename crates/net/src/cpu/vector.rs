@@ -4,7 +4,9 @@ use super::math::{Real, dispatch};
 use super::{Cpu, lock, reserve};
 use crate::device::{Dropout, Write};
 use rayon::prelude::*;
-use untuned::optimizers::{Change, Measure, Place, slices};
+use untuned::formula::{Change, Measure};
+use untuned::slices;
+use untuned::space::TensorRange;
 
 /// Numbers in one part of a pass: fixed, so that the order of a sum's additions does not depend on the number of threads.
 const PART: usize = 1 << 16;
@@ -34,7 +36,7 @@ pub fn change<R: Real, F: Change<S, M, N>, const S: usize, const M: usize, const
     _: F,
     scalars: [f64; S],
     decay: f64,
-    places: &[Place],
+    tensors: &[TensorRange],
     change: [&mut [R]; M],
     read: [&[R]; N],
 ) {
@@ -43,12 +45,12 @@ pub fn change<R: Real, F: Change<S, M, N>, const S: usize, const M: usize, const
     let mut lens = change.iter().map(|vector| vector.len()).chain(read.map(<[R]>::len));
     assert!(lens.all(|other| other == len), "vectors of one length");
     let one = |start: usize, mut change: [&mut [R]; M]| {
-        Place::each(places, decay, start..start + change[0].len(), |range, here| {
+        TensorRange::each(tensors, decay, start..start + change[0].len(), |range, info| {
             let change = change.each_mut().map(|vector| &mut vector[range.start - start..range.end - start]);
             let read = read.map(|vector| &vector[range.clone()]);
             dispatch(
                 #[inline(always)]
-                move || slices::change::<R, F, S, M, N>(scalars, here, change, read),
+                move || slices::change::<R, F, S, M, N>(scalars, info, change, read),
             );
         });
     };
@@ -62,7 +64,7 @@ pub fn measure<R: Real, F: Measure<S, N, K>, const S: usize, const N: usize, con
     _: F,
     scalars: [f64; S],
     decay: f64,
-    places: &[Place],
+    tensors: &[TensorRange],
     read: [&[R]; N],
 ) -> [f64; K] {
     const { assert!(N > 0 && K > 0, "a pass sums something") };
@@ -72,12 +74,12 @@ pub fn measure<R: Real, F: Measure<S, N, K>, const S: usize, const N: usize, con
     let (partial, _) = reserve(&mut partial, K * len.div_ceil(PART)).as_chunks_mut::<K>();
     let one = |(index, to): (usize, &mut [f64; K])| {
         let mut sums = slices::Sums::ZERO;
-        Place::each(places, decay, index * PART..len.min((index + 1) * PART), |range, here| {
+        TensorRange::each(tensors, decay, index * PART..len.min((index + 1) * PART), |range, info| {
             let read = read.map(|vector| &vector[range.clone()]);
             let before = sums;
             sums = dispatch(
                 #[inline(always)]
-                move || slices::measure::<R, F, S, N, K>(scalars, here, read, before),
+                move || slices::measure::<R, F, S, N, K>(scalars, info, read, before),
             );
         });
         *to = sums.total();

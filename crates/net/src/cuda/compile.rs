@@ -17,7 +17,7 @@ use std::ffi::{CStr, CString, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use untuned::optimizers::formula::Program as Formula;
+use untuned::formula::Program as Formula;
 
 /// Stands in front of every source.
 const COMMON: &str = include_str!("common.cuh");

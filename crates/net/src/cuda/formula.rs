@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Mutex;
-use untuned::optimizers::Place;
-use untuned::optimizers::formula::{Operation, Program};
+use untuned::formula::{Operation, Program};
+use untuned::space::TensorRange;
 
 /// Stands in front of every formula's kernel.
 const SHARED: &str = include_str!("formula.cuh");
@@ -91,7 +91,11 @@ fn parameters(pass: Pass, program: &Program, placed: bool) -> Vec<String> {
     parameters.push("u64 len".into());
     let number = number(pass);
     if placed {
-        parameters.extend(["const Place* places".into(), "u32 count".into(), format!("{number} decay")]);
+        parameters.extend([
+            "const TensorRange* tensors".into(),
+            "u32 count".into(),
+            format!("{number} decay"),
+        ]);
     }
     parameters.extend((0..program.scalars).map(|scalar| format!("{number} s{scalar}")));
     if pass == Pass::Measure {
@@ -139,7 +143,7 @@ fn body(pass: Pass, program: &Program, used: &[bool], placed: bool) -> String {
     }
     if placed {
         let number = number(pass);
-        line(format!("        Here<{number}> here = here4(places, count, i, decay);"));
+        line(format!("        TensorInfo<{number}> info = info4(tensors, count, i, decay);"));
     }
     line("#pragma unroll".into());
     line("        for (int k = 0; k < 4; k++) {".into());
@@ -189,8 +193,8 @@ fn body(pass: Pass, program: &Program, used: &[bool], placed: bool) -> String {
 fn operand(pass: Pass, program: &Program, place: usize) -> String {
     match program.operations[place] {
         Operation::Scalar(scalar) => format!("s{scalar}"),
-        Operation::Decay => "here.decay[k]".into(),
-        Operation::Scale => "here.scale[k]".into(),
+        Operation::Decay => "info.decay[k]".into(),
+        Operation::Scale => "info.scale[k]".into(),
         Operation::Vector(vector) => match pass {
             Pass::Change => format!("x{vector}.v[k]"),
             Pass::Measure => format!("(double)x{vector}.v[k]"),
@@ -239,10 +243,10 @@ fn find(cuda: &Cuda, pass: Pass, program: Program) -> Option<Kernel> {
     cuda.kernels.formula(pass, program).map_err(|error| cuda.fail(error)).ok()
 }
 
-/// The table of the places, and how many there are.
-fn table(cuda: &Cuda, places: &[Place]) -> (u64, usize) {
-    let filled = places.iter().filter(|place| !place.range.is_empty());
-    let entry = |place: &Place| {
+/// The table of the tensors, and how many there are.
+fn table(cuda: &Cuda, tensors: &[TensorRange]) -> (u64, usize) {
+    let filled = tensors.iter().filter(|place| !place.range.is_empty());
+    let entry = |place: &TensorRange| {
         let scale = (place.scale as f32).to_bits();
         [place.range.start as u32, place.range.end as u32, u32::from(place.decays), scale]
     };
@@ -256,7 +260,7 @@ pub(super) fn change(
     program: Program,
     scalars: &[f64],
     decay: f64,
-    places: &[Place],
+    tensors: &[TensorRange],
     change: &[&mut Parameters],
     read: &[&Parameters],
 ) {
@@ -268,7 +272,7 @@ pub(super) fn change(
     launch = change.iter().fold(launch, |launch, v| launch.with(v.address()).with(v.narrow_address()));
     launch = read.iter().fold(launch, |launch, v| launch.with(v.address())).with(len as u64);
     if kernel.placed {
-        let (table, count) = table(cuda, places);
+        let (table, count) = table(cuda, tensors);
         launch = launch.with(table).with(count).with(decay as f32);
     }
     cuda.launch(scalars.iter().fold(launch, |launch, &scalar| launch.with(scalar as f32)));
@@ -281,7 +285,7 @@ pub(super) fn measure(
     program: Program,
     scalars: &[f64],
     decay: f64,
-    places: &[Place],
+    tensors: &[TensorRange],
     read: &[&Parameters],
     to: u64,
 ) {
@@ -293,7 +297,7 @@ pub(super) fn measure(
     let mut launch = Launch::new(kernel.name, [blocks, 1, 1], BLOCK);
     launch = read.iter().fold(launch, |launch, v| launch.with(v.address())).with(len as u64);
     if kernel.placed {
-        let (table, count) = table(cuda, places);
+        let (table, count) = table(cuda, tensors);
         launch = launch.with(table).with(count).with(decay);
     }
     launch = scalars.iter().fold(launch, |launch, &scalar| launch.with(scalar));

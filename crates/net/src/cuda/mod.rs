@@ -34,8 +34,9 @@ use driver::{Context, Memory, Pinned};
 use product::{Matrix, Products, Type};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use untuned::optimizers::formula::Program;
-use untuned::optimizers::{Change, Measure, Place};
+use untuned::formula::Program;
+use untuned::formula::{Change, Measure};
+use untuned::space::TensorRange;
 
 /// The widest head of an attention.
 pub const WIDEST_HEAD: usize = 256;
@@ -538,13 +539,13 @@ impl Device for Cuda {
         _: F,
         scalars: [f64; S],
         decay: f64,
-        places: &[Place],
+        tensors: &[TensorRange],
         change: [&mut Parameters; M],
         read: [&Parameters; R],
     ) {
         const { assert!(M > 0, "a pass changes something") };
         let program = Program::of_change::<F, S, M, R>();
-        formula::change(self, program, &scalars, decay, places, &change, &read);
+        formula::change(self, program, &scalars, decay, tensors, &change, &read);
     }
 
     fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
@@ -552,7 +553,7 @@ impl Device for Cuda {
         _: F,
         scalars: [f64; S],
         decay: f64,
-        places: &[Place],
+        tensors: &[TensorRange],
         read: [&Parameters; R],
         to: &mut Scalars,
         at: usize,
@@ -560,7 +561,7 @@ impl Device for Cuda {
         const { assert!(R > 0 && K > 0, "a pass sums something") };
         debug_assert!(at + K <= to.len);
         let program = Program::of_measure::<F, S, R, K>();
-        formula::measure(self, program, &scalars, decay, places, &read, to.at(at));
+        formula::measure(self, program, &scalars, decay, tensors, &read, to.at(at));
     }
 
     fn copy_parameters(&self, from: &Parameters, to: &mut Parameters) {

@@ -4,8 +4,8 @@
 
 use super::methods::{self, Again, Everything, Watch};
 use super::report::Output;
-use untuned::optimizers::formula::Program;
-use untuned::optimizers::{Change, Measure, Place as Tensor};
+use untuned::formula::{Change, Measure, Program};
+use untuned::space::TensorRange;
 use untuned_net::arena::{Initial, Layout, View};
 use untuned_net::device::{
     self, Activation, Columns, Device, DeviceError, Dropout, Heads, Kind, Norm, Regularizers, Write,
@@ -582,21 +582,21 @@ fn everything<D: Device>(place: &mut Place<'_, D>, len: usize) -> Done {
     let [x, y, g] = [place.normal(len, 1.0), place.normal(len, 2.0), place.normal(len, 1.0)];
     let device = place.device;
     let (mut x, mut y, g) = (device.parameters(&x)?, device.parameters(&y)?, device.parameters(&g)?);
-    let tensor = |start, len, decays, scale| Tensor { range: start..start + len, decays, scale };
-    let mut places = vec![
+    let tensor = |start, len, decays, scale| TensorRange { range: start..start + len, decays, scale };
+    let mut tensors = vec![
         tensor(1, 1, true, 0.5),
         tensor(3, 2, false, 2.0),
         tensor(5, 1, true, 1.5),
         tensor(6, 0, true, 9.0),
         tensor(len / 2, len / 3, true, 3.0),
     ];
-    places.retain(|place| place.range.end <= len);
-    places.sort_by_key(|place| place.range.start);
-    places.dedup_by(|next, place| next.range.start < place.range.end);
+    tensors.retain(|tensor| tensor.range.end <= len);
+    tensors.sort_by_key(|tensor| tensor.range.start);
+    tensors.dedup_by(|next, tensor| next.range.start < tensor.range.end);
     let mut scalars = device.scalars(5)?;
-    device.measure(Everything, [0.3, 0.2], 0.25, &places, [&x, &g], &mut scalars, 1);
+    device.measure(Everything, [0.3, 0.2], 0.25, &tensors, [&x, &g], &mut scalars, 1);
     for _ in 0..3 {
-        device.change(Everything, [0.3, 0.2], 0.25, &places, [&mut x, &mut y], [&g]);
+        device.change(Everything, [0.3, 0.2], 0.25, &tensors, [&mut x, &mut y], [&g]);
     }
     place.keep_scalars(&["before", "quotients", "choices", "sum", "behind"], &scalars)?;
     for (name, vector) in [("x", &x), ("y", &y)] {
@@ -644,8 +644,8 @@ impl<D: Device> OnDevice<'_, '_, D> {
         read: [&[f64]; R],
     ) -> Done {
         let (mut vectors, read) = (self.vectors(before)?, self.vectors(read)?);
-        let (device, places) = (self.place.device, self.layout.places());
-        device.change(formula, scalars, decay, &places, vectors.each_mut(), read.each_ref());
+        let (device, tensors) = (self.place.device, self.layout.tensor_ranges());
+        device.change(formula, scalars, decay, &tensors, vectors.each_mut(), read.each_ref());
         vectors.iter().try_for_each(|vector| self.place.keep_parameters(self.layout, vector, &[]))
     }
 
@@ -657,9 +657,9 @@ impl<D: Device> OnDevice<'_, '_, D> {
         read: [&[f64]; R],
     ) -> Done {
         let vectors = self.vectors(read)?;
-        let (device, places) = (self.place.device, self.layout.places());
+        let (device, tensors) = (self.place.device, self.layout.tensor_ranges());
         let mut sums = device.scalars(K)?;
-        device.measure(formula, scalars, decay, &places, vectors.each_ref(), &mut sums, 0);
+        device.measure(formula, scalars, decay, &tensors, vectors.each_ref(), &mut sums, 0);
         self.place.keep_scalars(&["a sum"; K], &sums)
     }
 }
@@ -843,11 +843,11 @@ fn changed_weights<D: Device>(place: &mut Place<'_, D>) -> Done {
     let (device, input) = (place.device, place.given(rows * inputs)?);
     let (mut x, other) = (place.parameters(&layout)?, place.parameters(&layout)?);
     let mut m = place.parameters(&layout)?;
-    let places = [Tensor { range: weight.range(), decays: true, scale: 2.0 }];
+    let tensors = [TensorRange { range: weight.range(), decays: true, scale: 2.0 }];
     for change in ["nothing", "update", "a formula", "set", "clear", "copy"] {
         match change {
             "update" => device.update(&mut x, &other, 0.5),
-            "a formula" => device.change(Everything, [0.3, 0.2], 0.25, &places, [&mut m, &mut x], [&other]),
+            "a formula" => device.change(Everything, [0.3, 0.2], 0.25, &tensors, [&mut m, &mut x], [&other]),
             "set" => {
                 let values = place.normal(layout.len(), 1.0);
                 device.set_parameters(&mut x, &values);

@@ -1,18 +1,16 @@
 //! The passes of every rule and optimizer, for tests of the devices that run them.
 //!
-//! Each method walks some steps on plain vectors, and whoever watches sees every pass with its numbers. What is in the library's
-//! tables is walked, so that a new optimizer is tested by being there.
+//! A session drives each method for some steps on plain vectors, and a watch sees every pass with its numbers. All methods of the
+//! catalog take part: a new optimizer is tested by being there.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::marker::PhantomData;
 use untuned::average::Average;
-use untuned::optimizers::{
-    Around, At, Change, Here, Keep, Measure, Method, Number, OPTIMIZERS, Optimizer, OptimizerSpec, Plain,
-    Space, catalog,
-};
-use untuned::spec::{Entry, Fallback, Kind};
-use untuned::{Observation, Setting};
+use untuned::formula::{Change, Measure, Number, TensorInfo};
+use untuned::optimizers::OPTIMIZERS;
+use untuned::spec::{DefaultValue, Info, Kind};
+use untuned::{DenseF64, Method, MethodSpec, RunInfo, Session, SessionError, Space, StepOptions, catalog};
 use untuned_net::arena::Layout;
 use untuned_net::random::Site;
 
@@ -21,8 +19,8 @@ pub struct Again<F>(PhantomData<F>);
 
 impl<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize> Change<S, M, R> for Again<F> {
     #[inline(always)]
-    fn each<N: Number>(scalars: [N; S], here: Here<N>, change: [N; M], read: [N; R]) -> [N; M] {
-        F::each(scalars, here, change, read)
+    fn each<N: Number>(scalars: [N; S], info: TensorInfo<N>, change: [N; M], read: [N; R]) -> [N; M] {
+        F::each(scalars, info, change, read)
     }
 }
 
@@ -30,8 +28,8 @@ impl<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize> Measur
     const NARROW: [bool; K] = F::NARROW;
 
     #[inline(always)]
-    fn each<N: Number>(scalars: [N; S], here: Here<N>, read: [N; R]) -> [N; K] {
-        F::each(scalars, here, read)
+    fn each<N: Number>(scalars: [N; S], info: TensorInfo<N>, read: [N; R]) -> [N; K] {
+        F::each(scalars, info, read)
     }
 }
 
@@ -42,7 +40,7 @@ impl Change<2, 2, 1> for Everything {
     #[inline(always)]
     fn each<N: Number>(
         [a, b]: [N; 2],
-        Here { decay, scale }: Here<N>,
+        TensorInfo { decay, scale }: TensorInfo<N>,
         [x, y]: [N; 2],
         [g]: [N; 1],
     ) -> [N; 2] {
@@ -54,7 +52,7 @@ impl Change<2, 2, 1> for Everything {
 /// Uses every operation, too; the terms have both signs.
 impl Measure<2, 2, 3> for Everything {
     #[inline(always)]
-    fn each<N: Number>([a, b]: [N; 2], Here { decay, scale }: Here<N>, [x, g]: [N; 2]) -> [N; 3] {
+    fn each<N: Number>([a, b]: [N; 2], TensorInfo { decay, scale }: TensorInfo<N>, [x, g]: [N; 2]) -> [N; 3] {
         let root = (a * g * g + N::of(0.5)).sqrt();
         [x * g / root, (g + decay * x).abs().min(b) - x.max(g).above(b, -x, g), scale * x]
     }
@@ -84,20 +82,32 @@ pub trait Watch {
 }
 
 /// Plain vectors whose passes are watched.
-struct Watched<W> {
-    plain: Plain,
-    watch: RefCell<W>,
+struct Watched<'a, W> {
+    plain: DenseF64,
+    watch: &'a RefCell<W>,
 }
 
-impl<W: Watch> Space for Watched<W> {
+impl<W: Watch> Space for Watched<'_, W> {
     type Vector = Vec<f64>;
     type Sums = Vec<f64>;
     type Error = Infallible;
 
     const LARGEST: f64 = f32::MAX as f64;
 
+    fn dimension(&self) -> u64 {
+        self.plain.dimension()
+    }
+
     fn zeros(&self) -> Result<Vec<f64>, Infallible> {
         self.plain.zeros()
+    }
+
+    fn sums(&self, count: usize) -> Result<Vec<f64>, Infallible> {
+        self.plain.sums(count)
+    }
+
+    fn read(&self, sums: &mut Vec<f64>, values: &mut [f64]) -> Result<(), Infallible> {
+        self.plain.read(sums, values)
     }
 
     fn copy(&self, from: &Vec<f64>, to: &mut Vec<f64>) {
@@ -139,14 +149,14 @@ pub fn specs() -> Vec<String> {
     catalog().into_iter().flat_map(specs_of).collect()
 }
 
-fn specs_of(entry: &Entry) -> Vec<String> {
-    let required = entry.parameters.iter().filter(|parameter| parameter.default == Fallback::Required);
+fn specs_of(info: &Info) -> Vec<String> {
+    let required = info.parameters.iter().filter(|parameter| parameter.default == DefaultValue::Required);
     let required: Vec<String> = required.map(|parameter| format!("{}=0.5", parameter.name)).collect();
     let spec = |option: Option<String>| {
         let given: Vec<String> = required.iter().cloned().chain(option).collect();
-        format!("{}{}{}", entry.name, if given.is_empty() { "" } else { ":" }, given.join(","))
+        format!("{}{}{}", info.name, if given.is_empty() { "" } else { ":" }, given.join(","))
     };
-    let options = entry.parameters.iter().filter(|parameter| parameter.default != Fallback::Required);
+    let options = info.parameters.iter().filter(|parameter| parameter.default != DefaultValue::Required);
     let options = options.flat_map(|parameter| {
         let values = match parameter.kind {
             Kind::Word(words) => words,
@@ -159,11 +169,20 @@ fn specs_of(entry: &Entry) -> Vec<String> {
     [spec(None)].into_iter().chain(built).collect()
 }
 
-/// A method; of AdamW also the average, whose pass belongs to no method of the table.
-pub fn build(spec: &str) -> Option<Method> {
-    let parsed: OptimizerSpec = spec.parse().ok()?;
-    let method = parsed.build(&Setting { f_star: Some(0.0), ..Setting::new(LONG as u64) }).ok()?;
-    Some(if spec == "adamw" { method.averaged(Average::Exponential(0.9)) } else { method })
+fn build(spec: &str) -> Option<Method> {
+    let parsed: MethodSpec = spec.parse().ok()?;
+    parsed.build(&RunInfo { f_star: Some(0.0), ..RunInfo::new(LONG as u64) }).ok()
+}
+
+/// A method before its first step, at `x`. AdamW also averages its points: that pass belongs to no method of the catalog.
+pub fn session<S: Space<Error: std::fmt::Debug>>(spec: &str, space: S, x: &S::Vector) -> Session<Method, S> {
+    let method = build(spec).unwrap_or_else(|| panic!("{spec} cannot be built"));
+    let mut session = Session::new(method, space).unwrap();
+    if spec == "adamw" {
+        session = session.average(Average::Exponential(0.9));
+    }
+    session.start(x).unwrap();
+    session
 }
 
 /// The losses that a method sees, again and again: lower ones, and higher than before.
@@ -174,14 +193,12 @@ pub const LONG: usize = 40;
 
 /// Lets a method walk on the parameters of a layout while `watch` sees its passes.
 pub fn walk<W: Watch>(spec: &str, layout: &Layout, watch: W) -> W {
-    let mut method = build(spec).unwrap_or_else(|| panic!("{spec} cannot be built"));
-    let plain = Plain { dimension: layout.len(), places: layout.places() };
-    let space = Watched { plain, watch: RefCell::new(watch) };
+    let watch = RefCell::new(watch);
+    let plain = DenseF64 { dimension: layout.len(), tensors: layout.tensor_ranges() };
     let mut x: Vec<f64> = layout.initial(1).into_iter().map(f64::from).collect();
-    let Ok(mut kept) = Keep::all(&space, &method.keeps(), &x);
-    let around = Around { rate: 0.9, clip: None, weight_decay: 0.3 };
-    let mut sums = vec![0.0; 1 + method.measures()];
-    let steps = if OPTIMIZERS.iter().any(|entry| entry.name == spec) { LONG } else { LOSSES.len() };
+    let mut session = session(spec, Watched { plain, watch: &watch }, &x);
+    session.options = StepOptions { rate: 0.9, clip: None, weight_decay: 0.3 };
+    let steps = if OPTIMIZERS.iter().any(|info| info.name == spec) { LONG } else { LOSSES.len() };
     for (step, loss) in LOSSES.into_iter().cycle().take(steps).enumerate() {
         let mut gradient = vec![0.0f32; layout.len()];
         for (site, tensor) in layout.tensors().iter().enumerate() {
@@ -189,17 +206,13 @@ pub fn walk<W: Watch>(spec: &str, layout: &Layout, watch: W) -> W {
             site.fill_normal(&mut gradient[tensor.view.range()], 0.1);
         }
         let gradient: Vec<f64> = gradient.into_iter().map(f64::from).collect();
-        let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
-        let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
-        method.measure(&at, &mut sums, 0);
-        let seen = Observation::new(step as u64, loss, norm);
         // A rule may refuse what an option makes of its numbers, but not its first step.
-        if let Err(refusal) = method.step(&seen, &sums[1..], at) {
+        if let Err(SessionError::Refused(refusal)) = session.advance(loss, &mut x, &gradient) {
             assert!(step > 0, "{spec}: {refusal}");
             break;
         }
     }
-    let mut to = vec![0.0; layout.len()];
-    method.evaluated(&space, &x, &kept, &mut to);
-    space.watch.into_inner()
+    session.write_evaluation_point(&x, &mut vec![0.0; layout.len()]);
+    drop(session);
+    watch.into_inner()
 }

@@ -1,5 +1,5 @@
 use untuned::problem::{Known, Problem};
-use untuned::spec::{Entry, Spec};
+use untuned::spec::{Info, Spec};
 use untuned::vector;
 
 use super::linear::{Matrix, largest_eigenvalue_bound};
@@ -19,7 +19,7 @@ pub struct Absolute {
     known: Known,
 }
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: Info = Info {
     name: "absolute",
     aliases: &[],
     formula: "‖Ax − b‖₁ + f*, b = A x*, A and x* standard normal",

@@ -1,5 +1,5 @@
 use untuned::problem::{Known, Problem};
-use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use untuned::spec::{DefaultValue, Info, Kind, Parameter, Spec, SpecError};
 use untuned::vector;
 
 use super::linear::{Matrix, cholesky_solve, largest_eigenvalue_bound, newton};
@@ -25,7 +25,7 @@ pub struct L4Regression {
     known: Known,
 }
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: Info = Info {
     name: "l4-regression",
     aliases: &[],
     formula: "mean (a_i·x − b_i)⁴, b = A x̄ + noise·z, A, x̄ and z standard normal",
@@ -35,7 +35,7 @@ pub(super) const ENTRY: Entry = Entry {
         Parameter {
             name: "noise",
             kind: Kind::NonNegative,
-            default: Fallback::Number(0.1),
+            default: DefaultValue::Number(0.1),
             meaning: "standard deviation of the noise; with 0 the minimum is 0",
         },
         seed(),

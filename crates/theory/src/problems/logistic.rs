@@ -1,7 +1,7 @@
 use thiserror::Error;
 use untuned::problem::{Known, Problem};
 #[cfg(feature = "datasets")]
-use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use untuned::spec::{DefaultValue, Info, Kind, Parameter, Spec, SpecError};
 use untuned::vector;
 
 use super::linear::{Matrix, largest_eigenvalue_bound, newton};
@@ -74,14 +74,14 @@ pub enum DataError {
 }
 
 #[cfg(feature = "datasets")]
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: Info = Info {
     name: "logistic",
     aliases: &[],
     formula: "mean ln(1 + exp(−y_i a_i·w)) + l2/2·‖w‖² on the breast-cancer data, standardised, with intercept",
     parameters: &[Parameter {
         name: "l2",
         kind: Kind::NonNegative,
-        default: Fallback::Number(1e-3),
+        default: DefaultValue::Number(1e-3),
         meaning: "strength of the regularisation; with 0 there is no minimiser",
     }],
     reference: "Wolberg, Street and Mangasarian: Breast Cancer Wisconsin (Diagnostic), UCI 1995",

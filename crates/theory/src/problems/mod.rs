@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use untuned::problem::Problem;
-use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use untuned::spec::{DefaultValue, Info, Kind, Parameter, Spec, SpecError};
 
 mod absolute;
 mod l4_regression;
@@ -28,7 +28,7 @@ pub use sum_exp::SumExp;
 
 /// A problem that can be made from a spec string.
 struct Named {
-    entry: &'static Entry,
+    entry: &'static Info,
     build: fn(&Spec) -> Result<Box<dyn Problem + Send>, SpecError>,
 }
 
@@ -45,7 +45,7 @@ const TABLE: &[Named] = &[
 ];
 
 /// All problems, the paper's first.
-pub fn catalog() -> Vec<&'static Entry> {
+pub fn catalog() -> Vec<&'static Info> {
     TABLE.iter().map(|named| named.entry).collect()
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for ProblemSpec {
 
 /// The parameter `f_star` of the problems whose minimum can be chosen.
 const fn f_star(default: f64) -> Parameter {
-    let default = Fallback::Number(default);
+    let default = DefaultValue::Number(default);
     Parameter { name: "f_star", kind: Kind::Finite, default, meaning: "f*, the minimum, added as a constant" }
 }
 
@@ -102,7 +102,7 @@ const fn count(
     meaning: &'static str,
 ) -> Parameter {
     let kind = Kind::Whole(*limits.start(), *limits.end());
-    Parameter { name, kind, default: Fallback::Number(default as f64), meaning }
+    Parameter { name, kind, default: DefaultValue::Number(default as f64), meaning }
 }
 
 /// The parameter `seed` of the problems with random data.

@@ -1,5 +1,5 @@
 use untuned::problem::{Known, Problem};
-use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use untuned::spec::{DefaultValue, Info, Kind, Parameter, Spec, SpecError};
 use untuned::vector;
 
 use super::{count, f_star, log_spaced};
@@ -16,7 +16,7 @@ pub struct Quadratic {
     known: Known,
 }
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: Info = Info {
     name: "quadratic",
     aliases: &[],
     formula: "½ Σ λ_i x_i² + f*, λ_i log-spaced from 1 to 1/condition",
@@ -25,13 +25,13 @@ pub(super) const ENTRY: Entry = Entry {
         Parameter {
             name: "condition",
             kind: Kind::Positive,
-            default: Fallback::Number(100.0),
+            default: DefaultValue::Number(100.0),
             meaning: "largest over smallest eigenvalue, 1 or more",
         },
         Parameter {
             name: "scale",
             kind: Kind::Finite,
-            default: Fallback::Number(1.0),
+            default: DefaultValue::Number(1.0),
             meaning: "every variable of the start",
         },
         f_star(0.0),

@@ -1,5 +1,5 @@
 use untuned::problem::{Known, Problem};
-use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec};
+use untuned::spec::{DefaultValue, Info, Kind, Parameter, Spec};
 
 use super::f_star;
 
@@ -15,7 +15,7 @@ pub struct Quartic {
     known: Known,
 }
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: Info = Info {
     name: "quartic",
     aliases: &[],
     formula: "l0·l1²/72·x⁴ + l0/4·x² + f*",
@@ -23,16 +23,21 @@ pub(super) const ENTRY: Entry = Entry {
         Parameter {
             name: "l0",
             kind: Kind::Positive,
-            default: Fallback::Number(1.0),
+            default: DefaultValue::Number(1.0),
             meaning: "L0 of (L0, L1)-smoothness",
         },
         Parameter {
             name: "l1",
             kind: Kind::NonNegative,
-            default: Fallback::Number(1.0),
+            default: DefaultValue::Number(1.0),
             meaning: "L1 of (L0, L1)-smoothness",
         },
-        Parameter { name: "x0", kind: Kind::Finite, default: Fallback::Number(5.0), meaning: "the start" },
+        Parameter {
+            name: "x0",
+            kind: Kind::Finite,
+            default: DefaultValue::Number(5.0),
+            meaning: "the start",
+        },
         f_star(1.0),
     ],
     reference: "Section 6.1 of the paper",

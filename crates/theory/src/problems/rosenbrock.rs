@@ -1,5 +1,5 @@
 use untuned::problem::{Known, Problem};
-use untuned::spec::{Entry, Spec};
+use untuned::spec::{Info, Spec};
 
 use super::count;
 
@@ -12,7 +12,7 @@ pub struct Rosenbrock {
     known: Known,
 }
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: Info = Info {
     name: "rosenbrock",
     aliases: &[],
     formula: "Σ 100·(x_{i+1} − x_i²)² + (1 − x_i)², not convex",

@@ -1,5 +1,5 @@
 use untuned::problem::{Known, Problem};
-use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec};
+use untuned::spec::{DefaultValue, Info, Kind, Parameter, Spec};
 use untuned::vector;
 
 use super::{count, f_star};
@@ -30,7 +30,7 @@ pub enum Start {
     Equal,
 }
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: Info = Info {
     name: "separable-quartic",
     aliases: &[],
     formula: "Σ (l0·l1²/72·x_i⁴ + l0/4·x_i²) + f*",
@@ -39,25 +39,25 @@ pub(super) const ENTRY: Entry = Entry {
         Parameter {
             name: "l0",
             kind: Kind::Positive,
-            default: Fallback::Number(1.0),
+            default: DefaultValue::Number(1.0),
             meaning: "L0 of (L0, L1)-smoothness",
         },
         Parameter {
             name: "l1",
             kind: Kind::NonNegative,
-            default: Fallback::Number(1.0),
+            default: DefaultValue::Number(1.0),
             meaning: "L1 of (L0, L1)-smoothness",
         },
         Parameter {
             name: "x0",
             kind: Kind::Finite,
-            default: Fallback::Number(5.0),
+            default: DefaultValue::Number(5.0),
             meaning: "the largest variable of the start",
         },
         Parameter {
             name: "start",
             kind: Kind::Word(&["spread", "equal"]),
-            default: Fallback::Word("spread"),
+            default: DefaultValue::Word("spread"),
             meaning: "variable i starts at x0·i/dim, or all at x0",
         },
         f_star(1.0),

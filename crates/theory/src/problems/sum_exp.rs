@@ -1,5 +1,5 @@
 use untuned::problem::{Known, Problem};
-use untuned::spec::{Entry, Fallback, Kind, Parameter, Spec};
+use untuned::spec::{DefaultValue, Info, Kind, Parameter, Spec};
 use untuned::vector;
 
 use super::random::Random;
@@ -23,7 +23,7 @@ pub struct SumExp {
     known: Known,
 }
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: Info = Info {
     name: "sum-exp",
     aliases: &[],
     formula: "Σ cosh(a_i u_i)/a_i², u = Q(x − x*), a_i log-spaced from 1 to sharpness",
@@ -32,13 +32,13 @@ pub(super) const ENTRY: Entry = Entry {
         Parameter {
             name: "sharpness",
             kind: Kind::Positive,
-            default: Fallback::Number(10.0),
+            default: DefaultValue::Number(10.0),
             meaning: "the exponent of the last direction; L1 is twice the largest",
         },
         Parameter {
             name: "distance",
             kind: Kind::NonNegative,
-            default: Fallback::Number(3.0),
+            default: DefaultValue::Number(3.0),
             meaning: "‖x0 − x*‖",
         },
         seed(),

@@ -1,100 +1,67 @@
-use super::{At, Change, Here, Keep, Named, Number, Optimizer, Space};
-use crate::rule::{Observation, Refusal, Step};
-use crate::rules::Setting;
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use crate::formula::{Change, Number, TensorInfo};
+use crate::optimizer::{Optimizer, SessionError, StateVector, StepContext, Vectors, check_held, named};
+use crate::parameters::{Parameters as _, RunInfo, Running, Start, check_eps};
+use crate::rule::{Refusal, Step};
+use crate::space::Space;
+use crate::spec::SpecError;
 use serde::{Deserialize, Serialize};
 
-/// Adagrad: `x ← x − η_t·g/(√s + eps)`, where `s` is `initial_accumulator` and the sum of all `g²`.
-///
-/// `η_t = lr/(1 + t·lr_decay)`, `t` from 0, times what warm-up and schedule make of it. The decay is a penalty, `λ·x` in the gradient, as
-/// in `torch.optim.Adagrad`. The steps that are refused do not count in `t`.
-///
-/// Published disagreement, as `eps_inside`: torch adds `eps` to the root (and begins with 0 and 1e-10), optax to the sum under it
-/// (and begins with 0.1 and 1e-7).
-///
-/// Reference: Duchi, Hazan & Singer, *Adaptive subgradient methods*, 2011.
-///
-/// ```
-/// # use untuned::{Observation, OptimizerSpec, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, At};
-///
-/// let spec = "adagrad:lr=6,lr_decay=1,initial_accumulator=16,eps=1";
-/// let mut adagrad = spec.parse::<OptimizerSpec>()?.build(&Setting::new(9))?;
-/// let (space, mut x) = (Plain::new(1), vec![8.0]);
-/// let mut kept = Keep::all(&space, &adagrad.keeps(), &x)?;
-/// // 8 − 6·3/(√(16 + 9) + 1) and, at half the rate, 5 − 3·12/(√(25 + 144) + 1).
-/// for (t, (gradient, wanted)) in [(3.0, 5.0), (12.0, 5.0 - 36.0 / 14.0)].into_iter().enumerate() {
-///     let seen = Observation::new(t as u64, 1.0, gradient);
-///     let at = At { space: &space, around: &Around::default(), x: &mut x, gradient: &vec![gradient], kept: &mut kept };
-///     adagrad.step(&seen, &[], at)?;
-///     assert_eq!(x[0], wanted);
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+parameters! {
+    /// Adagrad: `x ← x − η_t·g/(√s + eps)`, where `s` is `initial_accumulator` and the sum of all `g²`.
+    ///
+    /// `η_t = lr/(1 + t·lr_decay)`, `t` from 0, times what warm-up and schedule make of it. The decay is a penalty, `λ·x` in the
+    /// gradient, as in `torch.optim.Adagrad`. Refused steps do not count in `t`. `initial_accumulator` is added when the sum is used:
+    /// the vector itself starts with 0.
+    ///
+    /// Published disagreement, as `eps_inside`: torch adds `eps` to the root (and begins with 0 and 1e-10), optax to the sum under it
+    /// (and begins with 0.1 and 1e-7).
+    ///
+    /// Reference: Duchi, Hazan & Singer, *Adaptive subgradient methods*, 2011.
+    ///
+    /// ```
+    /// use untuned::optimizers::Adagrad;
+    /// use untuned::{DenseF64, RunInfo, Session};
+    ///
+    /// let adagrad = Adagrad { lr: 6.0, lr_decay: 1.0, initial_accumulator: 16.0, eps: 1.0, ..Default::default() };
+    /// let mut session = Session::new(adagrad.build(&RunInfo::new(2))?, DenseF64::new(1))?;
+    /// let mut x = vec![8.0];
+    /// // 8 − 6·3/(√(16 + 9) + 1) and, at half the rate, 5 − 3·12/(√(25 + 144) + 1).
+    /// for (gradient, wanted) in [(3.0, 5.0), (12.0, 5.0 - 36.0 / 14.0)] {
+    ///     session.advance(1.0, &mut x, &vec![gradient])?;
+    ///     assert_eq!(x[0], wanted);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub struct Adagrad: "adagrad" {
+        /// the learning rate
+        lr: f64 = 0.01, Positive;
+        /// how fast the rate falls: by 1 + t·lr_decay
+        lr_decay: f64 = 0.0, NonNegative;
+        /// what the sum of g² begins with
+        initial_accumulator: f64 = 0.0, NonNegative;
+        /// keeps the denominator from 0
+        eps: f64 = 1e-10, Positive;
+        /// eps added to the root (torch) or under it (optax)
+        eps_inside: bool = false;
+    }
+    state: AdagradState,
+    formula: "x − lr/(1 + t·lr_decay)·g/(√s + eps), s = initial_accumulator + Σg²",
+    reference: "Duchi, Hazan & Singer 2011",
+}
+
+/// What is known of the steps before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Adagrad {
-    /// The learning rate.
-    pub lr: f64,
-    /// How fast the rate falls.
-    pub lr_decay: f64,
-    /// What the sum begins with. It is added when the sum is used: the vector itself begins with 0.
-    pub initial_accumulator: f64,
-    /// Keeps the denominator from 0.
-    pub eps: f64,
-    /// Whether `eps` is under the root.
-    pub eps_inside: bool,
+pub struct AdagradState {
     /// `t`.
     steps: u64,
     /// The sum of all `‖g‖²`, which no coordinate's is beyond.
     squares: f64,
 }
 
-impl Named for Adagrad {
-    const ENTRY: Entry = Entry {
-        name: "adagrad",
-        aliases: &[],
-        formula: "x − lr/(1 + t·lr_decay)·g/(√s + eps), s = initial_accumulator + Σg²",
-        parameters: &[
-            Parameter {
-                name: "lr",
-                kind: Kind::Positive,
-                default: Fallback::Number(0.01),
-                meaning: "the learning rate",
-            },
-            Parameter {
-                name: "lr_decay",
-                kind: Kind::NonNegative,
-                default: Fallback::Number(0.0),
-                meaning: "how fast the rate falls: by 1 + t·lr_decay",
-            },
-            Parameter {
-                name: "initial_accumulator",
-                kind: Kind::NonNegative,
-                default: Fallback::Number(0.0),
-                meaning: "what the sum of g² begins with",
-            },
-            Parameter {
-                name: "eps",
-                kind: Kind::Positive,
-                default: Fallback::Number(1e-10),
-                meaning: "keeps the denominator from 0",
-            },
-            Parameter {
-                name: "eps_inside",
-                kind: Kind::Word(&["no", "yes"]),
-                default: Fallback::Word("no"),
-                meaning: "eps added to the root (torch) or under it (optax)",
-            },
-        ],
-        reference: "Duchi, Hazan & Singer 2011",
-    };
-
-    fn from_spec(spec: &Spec, _: &Setting) -> Result<Adagrad, SpecError> {
-        let (lr, lr_decay, eps) = (spec.number("lr"), spec.number("lr_decay"), spec.number("eps"));
-        super::check_eps(spec, "eps")?;
-        let (initial_accumulator, eps_inside) =
-            (spec.number("initial_accumulator"), spec.word("eps_inside") == "yes");
-        Ok(Adagrad { lr, lr_decay, initial_accumulator, eps, eps_inside, steps: 0, squares: 0.0 })
+impl Start for Adagrad {
+    fn start(&self, _: &RunInfo) -> Result<AdagradState, SpecError> {
+        check_eps::<Adagrad>("eps", self.eps)?;
+        Ok(AdagradState { steps: 0, squares: 0.0 })
     }
 }
 
@@ -105,7 +72,7 @@ impl Change<4, 2, 1> for SumOfSquares {
     #[inline(always)]
     fn each<N: Number>(
         [scale, size, inside, outside]: [N; 4],
-        Here { decay, .. }: Here<N>,
+        TensorInfo { decay, .. }: TensorInfo<N>,
         [x, s]: [N; 2],
         [g]: [N; 1],
     ) -> [N; 2] {
@@ -116,26 +83,36 @@ impl Change<4, 2, 1> for SumOfSquares {
 }
 
 /// State: one vector. A step is one pass: it reads 3 vectors and writes 2.
-impl Optimizer for Adagrad {
-    fn keeps(&self) -> Vec<Keep> {
-        vec![Keep::zeros("adagrad_sum")]
+impl Optimizer for Running<Adagrad> {
+    fn name(&self) -> &str {
+        Adagrad::INFO.name
     }
 
-    fn step<S: Space>(&mut self, seen: &Observation, _: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
-        seen.check()?;
-        let scale = at.around.gradient_scale(seen.grad_norm);
+    fn state(&self) -> Vec<StateVector> {
+        vec![StateVector::zeros("sum")]
+    }
+
+    fn step<S: Space>(
+        &mut self,
+        context: &mut StepContext<'_, S>,
+        Vectors { x, gradient, state, .. }: Vectors<'_, S>,
+    ) -> Result<Step, SessionError<S::Error>> {
+        let [sum] = named(state);
+        let seen = context.observe()?;
+        let options = context.options;
+        let AdagradState { steps, squares } = self.state;
+        let scale = options.gradient_scale(seen.grad_norm);
         let norm = scale * seen.grad_norm;
-        let squares = self.squares + norm * norm;
+        let squares = squares + norm * norm;
         if squares > S::LARGEST {
-            return Err(Refusal::TooLarge { step: seen.step, grad_norm: seen.grad_norm });
+            return Err(Refusal::TooLarge { step: seen.step, grad_norm: seen.grad_norm }.into());
         }
-        let step = Step::new(self.lr * at.around.rate / (1.0 + self.steps as f64 * self.lr_decay), seen)?;
-        super::check_held::<S>(seen, &[step.size])?;
-        let [sum] = at.kept else { panic!("Adagrad keeps one vector, not {}", at.kept.len()) };
+        let step = Step::new(self.lr * options.rate / (1.0 + steps as f64 * self.lr_decay), &seen)?;
+        check_held::<S>(&seen, &[step.size])?;
         let (inside, outside) = if self.eps_inside { (self.eps, 0.0) } else { (0.0, self.eps) };
         let scalars = [scale, step.size, self.initial_accumulator + inside, outside];
-        at.space.change(SumOfSquares, scalars, at.around.weight_decay, [at.x, sum], [at.gradient]);
-        (self.steps, self.squares) = (self.steps + 1, squares);
+        context.change(SumOfSquares, scalars, options.weight_decay, [x, sum], [gradient]);
+        self.state = AdagradState { steps: steps + 1, squares };
         Ok(step)
     }
 }

@@ -1,57 +1,65 @@
-use super::shared::{self, Estimate};
-use super::{
-    Around, At, Change, Here, Keep, Measure, Named, Number, Optimizer, Space, check_held, check_square,
-    check_sums,
+use super::shared::Estimate;
+use crate::formula::{Change, Measure, Number, TensorInfo};
+use crate::optimizer::{
+    Optimizer, SessionError, StateVector, StepContext, StepOptions, Vectors, check_held, check_square,
+    check_sums, named,
 };
-use crate::rule::{Observation, Refusal, Step};
-use crate::rules::Setting;
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use crate::parameters::{Parameters as _, RunInfo, Running, Start};
+use crate::rule::{Needs, Step};
+use crate::space::Space;
+use crate::spec::SpecError;
 use serde::{Deserialize, Serialize};
 
-/// D-Adaptation for SGD: dual averaging whose rate is an estimate `d` of the distance to a solution.
-///
-/// With `λ = d·lr/‖g_0‖`, where `g_0` is the first gradient:
-/// - `r ← r + λ·⟨g, s⟩`, then `s ← s + λ·g`;
-/// - `x ← momentum·x + (1 − momentum)·(x_0 − s)`;
-/// - `d ← max(d, 2·r/‖s‖)`, growing by at most `growth_rate` in a step.
-///
-/// Weight decay adds `decay·x` to `g`, but not in `‖g_0‖`, as in the authors' code; there, other than here, the decay of the first
-/// group is that of all. A run that begins with zero gradients stands still until the first one that is not, a step of rate 0 changes
-/// nothing, and `d` stays where `s` comes back to 0: the authors' code fails in these cases.
-///
-/// Warm-up and schedule multiply `lr`. The gradient is taken as it is: [`Around::clip`] has no effect.
-///
-/// Reference: Defazio & Mishchenko, *Learning-rate-free learning by D-Adaptation*, 2023.
-///
-/// ```
-/// # use untuned::{Observation, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, At};
-///
-/// let mut sgd = "d-adapt-sgd:d0=0.5".parse::<OptimizerSpec>()?.build(&Setting::new(4))?;
-/// let (space, around) = (Plain::new(2), Around::default());
-/// let (mut x, gradient, mut sums) = (vec![1.0, 1.0], vec![3.0, -4.0], vec![0.0; 3]);
-/// let mut kept = Keep::all(&space, &sgd.keeps(), &x)?;
-/// let mut sizes = Vec::new();
-/// for t in 0..4 {
-///     let at = At { space: &space, around: &around, x: &mut x, gradient: &gradient, kept: &mut kept };
-///     sgd.measure(&at, &mut sums, 0);
-///     sizes.push(sgd.step(&Observation::new(t, 7.0, 5.0), &sums[1..], at)?.size);
-/// }
-/// // ‖s‖ = d0, 2·d0, 3·d0 and r = 0, d0², 3·d0²: 2·r/‖s‖ is 0, then d0, then 2·d0, which the fourth step has.
-/// assert!(sizes[..3] == [0.1; 3] && (sizes[3] - 0.2).abs() < 1e-15);
-/// assert!((x[0] - (1.0 - 0.5 * 3.0)).abs() < 1e-15 && (x[1] - (1.0 + 0.5 * 4.0)).abs() < 1e-15);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+parameters! {
+    /// D-Adaptation for SGD: dual averaging whose rate is an estimate `d` of the distance to a solution.
+    ///
+    /// With `λ = d·lr/‖g_0‖`, where `g_0` is the first gradient:
+    /// - `r ← r + λ·⟨g, s⟩`, then `s ← s + λ·g`;
+    /// - `x ← momentum·x + (1 − momentum)·(x_0 − s)`;
+    /// - `d ← max(d, 2·r/‖s‖)`, growing by at most `growth_rate` in a step.
+    ///
+    /// Weight decay adds `decay·x` to `g`, but not in `‖g_0‖`, as in the authors' code. There, unlike here, the decay of the first group
+    /// applies to all. Three cases in which the authors' code fails: a run that starts with zero gradients stands still until the first
+    /// one that is not, a step of rate 0 changes nothing, and `d` stays where `s` comes back to 0.
+    ///
+    /// Warm-up and schedule multiply `lr`. The gradient is taken as it is: [`StepOptions::clip`](crate::StepOptions::clip) has no
+    /// effect.
+    ///
+    /// Reference: Defazio & Mishchenko, *Learning-rate-free learning by D-Adaptation*, 2023.
+    ///
+    /// ```
+    /// use untuned::optimizers::DAdaptSgd;
+    /// use untuned::{DenseF64, RunInfo, Session};
+    ///
+    /// let sgd = DAdaptSgd { d0: 0.5, ..Default::default() };
+    /// let mut session = Session::new(sgd.build(&RunInfo::new(4))?, DenseF64::new(2))?;
+    /// let (mut x, gradient, mut rates) = (vec![1.0, 1.0], vec![3.0, -4.0], Vec::new());
+    /// for _ in 0..4 {
+    ///     rates.push(session.advance(7.0, &mut x, &gradient)?.rate);
+    /// }
+    /// // ‖s‖ = d0, 2·d0, 3·d0 and r = 0, d0², 3·d0²: 2·r/‖s‖ is 0, then d0, then 2·d0, which the fourth step has.
+    /// assert!(rates[..3] == [0.1; 3] && (rates[3] - 0.2).abs() < 1e-15);
+    /// assert!((x[0] - (1.0 - 0.5 * 3.0)).abs() < 1e-15 && (x[1] - (1.0 + 0.5 * 4.0)).abs() < 1e-15);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub struct DAdaptSgd: "d-adapt-sgd" {
+        /// multiplies the rate that the method finds; 1 is meant
+        lr: f64 = 1.0, Positive;
+        /// how much of x is kept in a step
+        momentum: f64 = 0.0, Fraction;
+        /// the first estimate of the distance to a solution; it only grows
+        d0: f64 = 1e-6, Positive;
+        /// the estimate grows by at most this factor in a step
+        growth_rate: f64 = inf, PositiveOrInfinite;
+    }
+    state: DAdaptSgdState,
+    formula: "x_0 − s, s the sum of d·lr·g/‖g_0‖, d the largest 2·r/‖s‖ so far, r the sum of ⟨d·lr·g/‖g_0‖, s⟩",
+    reference: "Defazio & Mishchenko 2023",
+}
+
+/// What is known of the steps before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DAdaptSgd {
-    /// Multiplies the estimate.
-    pub lr: f64,
-    /// How much of `x` is kept in a step.
-    pub momentum: f64,
-    /// The first estimate.
-    pub d0: f64,
-    /// By how much the estimate may grow in a step, where there is a limit.
-    pub growth_rate: Option<f64>,
+pub struct DAdaptSgdState {
     /// `d`.
     estimate: Estimate,
     /// `r`.
@@ -60,56 +68,16 @@ pub struct DAdaptSgd {
     first_norm: Option<f64>,
 }
 
-impl Default for DAdaptSgd {
-    fn default() -> DAdaptSgd {
-        DAdaptSgd {
-            lr: 1.0,
-            momentum: 0.0,
-            d0: 1e-6,
-            growth_rate: None,
-            estimate: Estimate::new(1e-6),
-            numerator: 0.0,
-            first_norm: None,
-        }
+impl Start for DAdaptSgd {
+    fn start(&self, _: &RunInfo) -> Result<DAdaptSgdState, SpecError> {
+        Ok(DAdaptSgdState { estimate: Estimate::new(self.d0), numerator: 0.0, first_norm: None })
     }
 }
 
-impl Named for DAdaptSgd {
-    const ENTRY: Entry = Entry {
-        name: "d-adapt-sgd",
-        aliases: &[],
-        formula: "x_0 − s, s the sum of d·lr·g/‖g_0‖, d the largest 2·r/‖s‖ so far, r the sum of ⟨d·lr·g/‖g_0‖, s⟩",
-        parameters: &[
-            shared::LR,
-            Parameter {
-                name: "momentum",
-                kind: Kind::Fraction,
-                default: Fallback::Number(0.0),
-                meaning: "how much of x is kept in a step",
-            },
-            shared::D0,
-            shared::GROWTH_RATE,
-        ],
-        reference: "Defazio & Mishchenko 2023",
-    };
-
-    fn from_spec(spec: &Spec, _: &Setting) -> Result<DAdaptSgd, SpecError> {
-        let d0 = spec.number("d0");
-        Ok(DAdaptSgd {
-            lr: spec.number("lr"),
-            momentum: spec.number("momentum"),
-            d0,
-            growth_rate: shared::growth_rate(spec),
-            estimate: Estimate::new(d0),
-            ..DAdaptSgd::default()
-        })
-    }
-}
-
-impl DAdaptSgd {
+impl Running<DAdaptSgd> {
     /// `λ`.
-    fn rate(&self, around: &Around, first_norm: f64) -> f64 {
-        self.estimate.value * self.lr * around.rate / first_norm
+    fn rate(&self, options: &StepOptions, first_norm: f64) -> f64 {
+        self.state.estimate.value * self.lr * options.rate / first_norm
     }
 }
 
@@ -117,8 +85,10 @@ impl DAdaptSgd {
 struct Sums;
 
 impl Measure<1, 3, 3> for Sums {
+    const HAS_NORM: bool = true;
+
     #[inline(always)]
-    fn each<N: Number>([rate]: [N; 1], Here { decay, .. }: Here<N>, [x, g, s]: [N; 3]) -> [N; 3] {
+    fn each<N: Number>([rate]: [N; 1], TensorInfo { decay, .. }: TensorInfo<N>, [x, g, s]: [N; 3]) -> [N; 3] {
         let coupled = g + decay * x;
         let new = s + rate * coupled;
         [g * g, coupled * s, new * new]
@@ -132,72 +102,67 @@ impl Change<2, 2, 2> for Adapt {
     #[inline(always)]
     fn each<N: Number>(
         [rate, keep]: [N; 2],
-        Here { decay, .. }: Here<N>,
+        TensorInfo { decay, .. }: TensorInfo<N>,
         [x, s]: [N; 2],
-        [g, start]: [N; 2],
+        [g, x0]: [N; 2],
     ) -> [N; 2] {
         let s = s + rate * (g + decay * x);
-        [keep * x + (N::of(1.0) - keep) * (start - s), s]
+        [keep * x + (N::of(1.0) - keep) * (x0 - s), s]
     }
 }
 
-/// State: two vectors. A step is two passes: the first reads 3 vectors, the second reads 4 and writes 2.
-impl Optimizer for DAdaptSgd {
-    fn keeps(&self) -> Vec<Keep> {
-        vec![Keep::zeros("d_adapt_s"), Keep::parameters("d_adapt_x0")]
+/// State: `x_0` and one vector. A step is two passes: the first reads 3 vectors, the second reads 4 and writes 2.
+impl Optimizer for Running<DAdaptSgd> {
+    fn name(&self) -> &str {
+        DAdaptSgd::INFO.name
     }
 
-    fn measures(&self) -> usize {
-        2
+    fn needs(&self) -> Needs {
+        Needs { x0: true, ..Needs::NOTHING }
     }
 
-    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) -> bool {
+    fn state(&self) -> Vec<StateVector> {
+        vec![StateVector::zeros("s")]
+    }
+
+    fn step<S: Space>(
+        &mut self,
+        context: &mut StepContext<'_, S>,
+        vectors: Vectors<'_, S>,
+    ) -> Result<Step, SessionError<S::Error>> {
+        let x0 = vectors.x0();
+        let Vectors { x, gradient, state, .. } = vectors;
+        let [s] = named(state);
+        let options = context.options;
+        let DAdaptSgdState { estimate, numerator, first_norm } = self.state;
         // At the first gradient its norm is not known yet, nor needed: s is 0, and with it r and the estimate from it.
-        let rate = self.first_norm.map_or(1.0, |norm| self.rate(at.around, norm));
-        at.space.measure(
-            Sums,
-            [rate],
-            at.around.weight_decay,
-            [&*at.x, at.gradient, &at.kept[0]],
-            sums,
-            first,
-        );
-        true
-    }
-
-    fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
-        seen.check()?;
-        check_square::<S>(seen, 1.0)?;
-        let first_norm = self.first_norm.unwrap_or(seen.grad_norm);
+        let measured_rate = first_norm.map_or(1.0, |norm| self.rate(options, norm));
+        let (seen, [_, product, square]) =
+            context.observe_with(Sums, [measured_rate], options.weight_decay, [&*x, gradient, &*s])?;
+        check_square::<S>(&seen, 1.0)?;
+        let first_norm = first_norm.unwrap_or(seen.grad_norm);
         if first_norm == 0.0 {
             return Ok(Step::STATIONARY);
         }
-        let rate = self.rate(at.around, first_norm);
-        let step = Step::new(rate, seen)?;
-        let &[product, square] = sums else { panic!("D-Adaptation measures two sums, not {}", sums.len()) };
-        check_sums(seen, &["⟨g, s⟩", "‖s‖²"], sums)?;
-        check_held::<S>(seen, &[rate, rate * seen.grad_norm])?;
+        let rate = self.rate(options, first_norm);
+        let step = Step::new(rate, &seen)?;
+        check_sums(&seen, &["⟨g, s⟩", "‖s‖²"], &[product, square])?;
+        check_held::<S>(&seen, &[rate, rate * seen.grad_norm])?;
         if rate == 0.0 {
             return Ok(step);
         }
         let norm = square.sqrt();
-        let old = self.estimate.value;
-        let numerator = self.numerator + rate * product;
+        let old = estimate.value;
+        let numerator = numerator + rate * product;
         let found = if norm > 0.0 { 2.0 * numerator / norm } else { old };
-        check_sums(seen, &["the estimate of the distance"], &[found])?;
-        let limit = old * self.growth_rate.unwrap_or(f64::INFINITY);
-
-        self.first_norm = Some(first_norm);
-        self.numerator = numerator;
-        self.estimate = self.estimate.next(old.max(found.min(limit)));
-        let [s, start] = at.kept else { panic!("D-Adaptation keeps two vectors, not {}", at.kept.len()) };
-        at.space.change(
-            Adapt,
-            [rate, self.momentum],
-            at.around.weight_decay,
-            [at.x, s],
-            [at.gradient, start],
-        );
+        check_sums(&seen, &["the estimate of the distance"], &[found])?;
+        let limit = old * self.growth_rate;
+        self.state = DAdaptSgdState {
+            estimate: estimate.next(old.max(found.min(limit))),
+            numerator,
+            first_norm: Some(first_norm),
+        };
+        context.change(Adapt, [rate, self.momentum], options.weight_decay, [x, s], [gradient, x0]);
         Ok(step)
     }
 
@@ -207,10 +172,10 @@ impl Optimizer for DAdaptSgd {
 
     /// `d`.
     fn estimate(&self) -> Option<f64> {
-        Some(self.estimate.value)
+        Some(self.state.estimate.value)
     }
 
-    fn concern(&self) -> Option<String> {
-        self.estimate.concern(self.d0, &format!("d0={:.0e}", 100.0 * self.d0))
+    fn warning(&self) -> Option<String> {
+        self.state.estimate.warning(self.d0, &format!("d0={:.0e}", 100.0 * self.d0))
     }
 }

@@ -1,125 +1,78 @@
-use super::momo_model::{DECAY_FIRST, Model, USE_FSTAR};
-use super::{At, Change, Here, Keep, Measure, Named, Number, Optimizer, Space, shared};
-use crate::rule::{Observation, Refusal, Step};
-use crate::rules::{LOWER_BOUND, Setting};
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use super::momo_model::{Model, ModelInput};
+use super::shared::BiasCorrection;
+use crate::formula::{Change, Measure, Number, TensorInfo};
+use crate::optimizer::{Optimizer, SessionError, StateVector, StepContext, Vectors, check_square, named};
+use crate::parameters::{Parameters as _, RunInfo, Running, Start, check_eps, unfit};
+use crate::rule::{Needs, Step};
+use crate::space::Space;
+use crate::spec::SpecError;
 use serde::{Deserialize, Serialize};
 
-/// MoMo-Adam, Adam's direction with a Polyak step: `x ← (x − τ·d/D)/(1 + η·λ)`, `τ = min{η/ρ, max(h, 0)/⟨d, d/D⟩}`.
-///
-/// `d` and `v` are running means of the gradient and of its square with the weights `beta1` and `beta2`, begun at 0, and
-/// `D = √(v/(1 − beta2ᵗ)) + eps`, `ρ = 1 − beta1ᵗ`, `t` from 1. `h` and the bound are those of [`Momo`](super::Momo) with its
-/// `bias_correction=yes`, as is all that is said there of decay, groups and clipping.
-///
-/// Published disagreements: with `divide=no` the decay is AdamW's `x·(1 − η·λ)` before the step (an option of the authors' code); with
-/// `decay_first=yes` the division comes before the step (optax).
-///
-/// Reference: Schaipp, Ohana, Eickenberg, Defazio & Gower, *MoMo: Momentum models for adaptive learning rates*, 2024.
-///
-/// ```
-/// # use untuned::{Observation, OptimizerSpec, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, Plain, At};
-///
-/// let spec = "momo-adam:beta1=0.5,beta2=0.5,eps=1,lr=10";
-/// let mut momo = spec.parse::<OptimizerSpec>()?.build(&Setting::new(9))?;
-/// let (space, around, mut x) = (Plain::new(1), Around::default(), vec![8.0]);
-/// let mut kept = Keep::all(&space, &momo.keeps(), &x)?;
-/// let at = At { space: &space, around: &around, x: &mut x, gradient: &vec![3.0], kept: &mut kept };
-/// let mut sums = vec![0.0; 1 + momo.measures()];
-/// momo.measure(&at, &mut sums, 0);
-/// let step = momo.step(&Observation::new(0, 6.0, 3.0), &sums[1..], at)?;
-/// // d = 3/2, v = 9/2, D = √9 + 1, f̄ = 3, γ = 12: h = 3 − 12 + 12, over (9/4)/4.
-/// assert!((step.size - 16.0 / 3.0).abs() < 1e-14);
-/// assert!((x[0] - 6.0).abs() < 1e-14, "8 − 16/3 · (3/2)/4");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MomoAdam {
-    /// The largest step.
-    pub lr: f64,
-    /// `β1`, of the means of gradient and loss.
-    pub beta1: f64,
-    /// `β2`, of the mean of the squares.
-    pub beta2: f64,
-    /// Keeps the denominator from 0.
-    pub eps: f64,
-    /// Where and how the decay is.
-    decay: Decay,
-    model: Model,
-    /// `β1ᵗ`.
-    beta1_power: f64,
-    /// `β2ᵗ`.
-    beta2_power: f64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Decay {
-    /// `x/(1 + η·λ)` after the step.
-    Last,
-    /// `x/(1 + η·λ)` before the step.
-    First,
-    /// `x·(1 − η·λ)` before the step.
-    Multiply,
-}
-
-impl Named for MomoAdam {
-    const ENTRY: Entry = Entry {
-        name: "momo-adam",
-        aliases: &[],
-        formula: "x − min{lr/ρ, (f̄ − ρ·l + ⟨d, x⟩ − γ)/⟨d, d/D⟩}·d/D, D = √v̂ + eps, d, f̄, γ and v the means of g, f, ⟨g, x⟩ and g²",
-        parameters: &[
-            Parameter {
-                name: "lr",
-                kind: Kind::Positive,
-                default: Fallback::Number(0.01),
-                meaning: "the largest step",
-            },
-            Parameter {
-                name: "beta1",
-                kind: Kind::Fraction,
-                default: Fallback::Number(0.9),
-                meaning: "β1, how much of the means of g, f and ⟨g, x⟩ is kept in a step",
-            },
-            shared::BETA2,
-            shared::EPS,
-            LOWER_BOUND,
-            USE_FSTAR,
-            Parameter {
-                name: "divide",
-                kind: Kind::Word(&["yes", "no"]),
-                default: Fallback::Word("yes"),
-                meaning: "weight decay as x/(1 + lr·decay), or as AdamW's x·(1 − lr·decay)",
-            },
-            DECAY_FIRST,
-        ],
-        reference: "Schaipp, Ohana, Eickenberg, Defazio & Gower 2024",
-    };
-
-    fn from_spec(spec: &Spec, _: &Setting) -> Result<MomoAdam, SpecError> {
-        super::check_eps(spec, "eps")?;
-        let (lr, eps) = (spec.number("lr"), spec.number("eps"));
-        let (beta1, beta2) = (spec.number("beta1"), spec.number("beta2"));
-        let decay = match (spec.word("divide"), spec.word("decay_first")) {
-            ("yes", "no") => Decay::Last,
-            ("yes", _) => Decay::First,
-            _ if spec.is_given("decay_first") => {
-                let why =
-                    "`decay_first` is for divide=yes: otherwise the decay always comes first".to_string();
-                return Err(SpecError::Unfit { owner: spec.name(), why });
-            }
-            _ => Decay::Multiply,
-        };
-        let model = Model::new(spec);
-        Ok(MomoAdam { lr, beta1, beta2, eps, decay, model, beta1_power: 1.0, beta2_power: 1.0 })
+parameters! {
+    /// MoMo-Adam, Adam's direction with a Polyak step: `x ← (x − τ·d/D)/(1 + η·λ)`, `τ = min{η/ρ, max(h, 0)/⟨d, d/D⟩}`.
+    ///
+    /// `d` and `v` are running means of the gradient and of its square with the weights `beta1` and `beta2`. They start at 0, and
+    /// `D = √(v/(1 − beta2ᵗ)) + eps`, `ρ = 1 − beta1ᵗ`, `t` from 1. `h` and the bound are those of [`Momo`](super::Momo) with its
+    /// `bias_correction=yes`, as is all that is said there of decay, groups and clipping.
+    ///
+    /// Published disagreements: with `divide=no` the decay is AdamW's `x·(1 − η·λ)` before the step (an option of the authors' code);
+    /// with `decay_first=yes` the division comes before the step (optax).
+    ///
+    /// Reference: Schaipp, Ohana, Eickenberg, Defazio & Gower, *MoMo: Momentum models for adaptive learning rates*, 2024.
+    ///
+    /// ```
+    /// use untuned::optimizers::MomoAdam;
+    /// use untuned::{DenseF64, RunInfo, Session};
+    ///
+    /// let momo = MomoAdam { beta1: 0.5, beta2: 0.5, eps: 1.0, lr: 10.0, ..Default::default() };
+    /// let mut session = Session::new(momo.build(&RunInfo::new(1))?, DenseF64::new(1))?;
+    /// let mut x = vec![8.0];
+    /// let report = session.advance(6.0, &mut x, &vec![3.0])?;
+    /// // d = 3/2, v = 9/2, D = √9 + 1, f̄ = 3, γ = 12: h = 3 − 12 + 12, over (9/4)/4.
+    /// assert!((report.rate - 16.0 / 3.0).abs() < 1e-14);
+    /// assert!((x[0] - 6.0).abs() < 1e-14, "8 − 16/3 · (3/2)/4");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub struct MomoAdam: "momo-adam" {
+        /// the largest step
+        lr: f64 = 0.01, Positive;
+        /// β1, how much of the means of g, f and ⟨g, x⟩ is kept in a step
+        beta1: f64 = 0.9, Fraction;
+        /// β2, how much of the mean of g² is kept in a step
+        beta2: f64 = 0.999, Fraction;
+        /// added to the root of the mean of g²
+        eps: f64 = 1e-8, Positive;
+        /// l, a value that the loss never goes below
+        lower_bound: f64 = 0.0, Finite;
+        /// estimate a bound above lower_bound on the way
+        use_fstar: bool = false;
+        /// weight decay as x/(1 + lr·decay), or as AdamW's x·(1 − lr·decay)
+        divide: bool = true;
+        /// divide by 1 + lr·decay after the step (the authors' code) or before it (optax)
+        decay_first: bool = false;
     }
+    state: MomoAdamState,
+    formula: "x − min{lr/ρ, (f̄ − ρ·l + ⟨d, x⟩ − γ)/⟨d, d/D⟩}·d/D, D = √v̂ + eps, d, f̄, γ and v the means of g, f, ⟨g, x⟩ and g²",
+    reference: "Schaipp, Ohana, Eickenberg, Defazio & Gower 2024",
 }
 
-impl MomoAdam {
-    /// `β1, 1 − β1, β2, 1 − β2`, what multiplies the root of the coming `v`, and `eps`.
-    fn scalars(&self) -> [f64; 6] {
-        let root = (1.0 - self.beta2_power * self.beta2).sqrt().recip();
-        [self.beta1, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, root, self.eps]
+/// What is known of the steps before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MomoAdamState {
+    /// The means of the loss and of `⟨g, x⟩`, and the bound.
+    model: Model,
+    /// `β1ᵗ` and `β2ᵗ`.
+    correction: BiasCorrection,
+}
+
+impl Start for MomoAdam {
+    fn start(&self, _: &RunInfo) -> Result<MomoAdamState, SpecError> {
+        check_eps::<MomoAdam>("eps", self.eps)?;
+        if self.decay_first && !self.divide {
+            let why = "`decay_first` is for divide=yes: otherwise the decay always comes first";
+            return Err(unfit::<MomoAdam>(why));
+        }
+        Ok(MomoAdamState { model: Model::new(self.lower_bound), correction: BiasCorrection::START })
     }
 }
 
@@ -135,8 +88,10 @@ fn means<N: Number>([old_d, new_d, old_v, new_v, root, eps]: [N; 6], d: N, v: N,
 struct Products;
 
 impl Measure<6, 4, 4> for Products {
+    const HAS_NORM: bool = true;
+
     #[inline(always)]
-    fn each<N: Number>(scalars: [N; 6], _: Here<N>, [x, d, v, g]: [N; 4]) -> [N; 4] {
+    fn each<N: Number>(scalars: [N; 6], _: TensorInfo<N>, [x, d, v, g]: [N; 4]) -> [N; 4] {
         let (d, _, direction) = means(scalars, d, v, g);
         [g * g, x * d, x * g, d * direction]
     }
@@ -150,7 +105,7 @@ impl Change<10, 3, 1> for Shrink {
     #[inline(always)]
     fn each<N: Number>(
         [old_d, new_d, old_v, new_v, root, eps, plain, decayed, first, last]: [N; 10],
-        Here { decay, .. }: Here<N>,
+        TensorInfo { decay, .. }: TensorInfo<N>,
         [x, d, v]: [N; 3],
         [g]: [N; 1],
     ) -> [N; 3] {
@@ -161,40 +116,52 @@ impl Change<10, 3, 1> for Shrink {
 }
 
 /// State: two vectors. A step is a pass that reads 4 vectors and one that reads 4 and writes 3.
-impl Optimizer for MomoAdam {
-    fn keeps(&self) -> Vec<Keep> {
-        vec![Keep::zeros("momo_d"), Keep::zeros("momo_v")]
+impl Optimizer for Running<MomoAdam> {
+    fn name(&self) -> &str {
+        MomoAdam::INFO.name
     }
 
-    fn measures(&self) -> usize {
-        3
+    fn needs(&self) -> Needs {
+        Needs::LOSS
     }
 
-    fn measure<S: Space>(&self, at: &At<'_, S>, sums: &mut S::Sums, first: usize) -> bool {
-        let read = [&*at.x, &at.kept[0], &at.kept[1], at.gradient];
-        at.space.measure(Products, self.scalars(), 0.0, read, sums, first);
-        true
+    fn state(&self) -> Vec<StateVector> {
+        vec![StateVector::zeros("d"), StateVector::zeros("v")]
     }
 
-    fn step<S: Space>(&mut self, seen: &Observation, sums: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
-        seen.check()?;
-        super::check_square::<S>(seen, 1.0)?;
-        let beta1_power = self.beta1_power * self.beta1;
-        let lr = self.lr * at.around.rate;
-        let (model, answer) =
-            self.model.step::<S>(seen, sums, self.beta1, 1.0 - beta1_power, lr, at.around.weight_decay)?;
-        let [d, v] = at.kept else { panic!("MoMo-Adam keeps two vectors, not {}", at.kept.len()) };
-        let [old_d, new_d, old_v, new_v, root, eps] = self.scalars();
-        let product = lr * at.around.weight_decay;
-        let (first, last) = match self.decay {
-            Decay::Last => (1.0, 1.0 / (1.0 + product)),
-            Decay::First => (1.0 / (1.0 + product), 1.0),
-            Decay::Multiply => (1.0 - product, 1.0),
+    fn step<S: Space>(
+        &mut self,
+        context: &mut StepContext<'_, S>,
+        Vectors { x, gradient, state, .. }: Vectors<'_, S>,
+    ) -> Result<Step, SessionError<S::Error>> {
+        let [d, v] = named(state);
+        let options = context.options;
+        let correction = self.state.correction.next(self.beta1, self.beta2);
+        let [old_d, new_d, old_v, new_v] = [self.beta1, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2];
+        let (root, eps) = (correction.root().recip(), self.eps);
+        let scalars = [old_d, new_d, old_v, new_v, root, eps];
+        let (seen, [_, dot, inner, norm]) =
+            context.observe_with(Products, scalars, 0.0, [&*x, &*d, &*v, gradient])?;
+        check_square::<S>(&seen, 1.0)?;
+        let lr = self.lr * options.rate;
+        let input = ModelInput {
+            lower_bound: self.lower_bound,
+            use_fstar: self.use_fstar,
+            old: self.beta1,
+            correction: correction.mean(),
+            lr,
+            decay: options.weight_decay,
+        };
+        let (model, answer) = self.state.model.step::<S>(&seen, [dot, inner, norm], &input)?;
+        let product = lr * options.weight_decay;
+        let (first, last) = match (self.divide, self.decay_first) {
+            (true, false) => (1.0, 1.0 / (1.0 + product)),
+            (true, true) => (1.0 / (1.0 + product), 1.0),
+            (false, _) => (1.0 - product, 1.0),
         };
         let scalars = [old_d, new_d, old_v, new_v, root, eps, answer.plain, answer.step.size, first, last];
-        at.space.change(Shrink, scalars, at.around.weight_decay, [at.x, d, v], [at.gradient]);
-        (self.model, self.beta1_power) = (model, beta1_power);
-        self.beta2_power *= self.beta2;
+        context.change(Shrink, scalars, options.weight_decay, [x, d, v], [gradient]);
+        self.state = MomoAdamState { model, correction };
         Ok(answer.step)
     }
 
@@ -202,7 +169,7 @@ impl Optimizer for MomoAdam {
         false
     }
 
-    fn concern(&self) -> Option<String> {
-        self.model.concern()
+    fn warning(&self) -> Option<String> {
+        self.state.model.warning(self.lower_bound)
     }
 }

@@ -1,84 +1,73 @@
-use super::schedule_free::{self, Averaging};
-use super::{At, Change, Here, Keep, Named, Number, Optimizer, Space, check_held, check_square};
-use crate::rule::{Observation, Refusal, Step};
-use crate::rules::Setting;
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
-use serde::{Deserialize, Serialize};
+use super::schedule_free::{self, Averaging, Weighting};
+use crate::formula::{Change, Number, TensorInfo};
+use crate::optimizer::{
+    Optimizer, SessionError, StateVector, StepContext, Vectors, check_held, check_square, named,
+};
+use crate::parameters::{Parameters as _, RunInfo, Running, Start};
+use crate::rule::Step;
+use crate::space::Space;
+use crate::spec::SpecError;
 
-/// Schedule-Free SGD: steps at `z`, gradients at `y` between `z` and the average `x̄` of its path; the average is evaluated.
-///
-/// With `γ = lr` times what warm-up makes of it, and `c` the weight of the new `z` in the average:
-/// - `z ← z − γ·g(y)`, `x̄ ← (1 − c)·x̄ + c·z`, `y ← (1 − momentum)·z + momentum·x̄`;
-/// - `c = w/Σw`, `w = tʳ·(largest γ so far)^weight_lr_power`, `t` from 1.
-///
-/// The parameters that are trained are `y`, and `x̄ = y + (1 − 1/momentum)·(z − y)` is never kept: [`Optimizer::evaluated`] writes it.
-/// Weight decay adds `decay·y` to `g`. In the first `warmup_steps` steps the rate is `t/warmup_steps` of its whole, besides what a
-/// run's own warm-up and schedule make of it; with `late_warmup=yes`, as in optax, it is `(t − 1)/warmup_steps` in the step, but not
-/// in the weight.
-///
-/// Reference: Defazio, Yang, Mehta, Mishchenko, Khaled & Cutkosky, *The road less scheduled*, 2024.
-///
-/// ```
-/// # use untuned::{Observation, Setting};
-/// use untuned::optimizers::{Around, Keep, Optimizer, OptimizerSpec, Plain, At};
-///
-/// let mut free = "schedule-free-sgd:lr=0.5,momentum=0.5".parse::<OptimizerSpec>()?.build(&Setting::new(2))?;
-/// let (space, around) = (Plain::new(1), Around::default());
-/// let (mut y, mut average) = (vec![8.0], vec![0.0]);
-/// let mut kept = Keep::all(&space, &free.keeps(), &y)?;
-/// for t in 0..2 {
-///     let at = At { space: &space, around: &around, x: &mut y, gradient: &vec![4.0], kept: &mut kept };
-///     assert_eq!(free.step(&Observation::new(t, 7.0, 4.0), &[], at)?.size, 0.5);
-/// }
-/// // z = 8 − 2 − 2, the average is that of 6 and 4, and y is halfway between 5 and 4.
-/// assert!(free.evaluated(&space, &y, &kept, &mut average));
-/// assert_eq!((y[0], kept[0][0], average[0]), (4.5, 4.0, 5.0));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ScheduleFreeSgd {
-    /// The learning rate.
-    pub lr: f64,
-    /// How far `y` is on the way from `z` to the average.
-    pub momentum: f64,
-    averaging: Averaging,
+parameters! {
+    /// Schedule-Free SGD: steps at `z`, gradients at `y` between `z` and the average `x̄` of its path; the average is evaluated.
+    ///
+    /// With `γ = lr` times what warm-up makes of it, and `c` the weight of the new `z` in the average:
+    /// - `z ← z − γ·g(y)`, `x̄ ← (1 − c)·x̄ + c·z`, `y ← (1 − momentum)·z + momentum·x̄`;
+    /// - `c = w/Σw`, `w = tʳ·(largest γ so far)^weight_lr_power`, `t` from 1.
+    ///
+    /// The parameters that are trained are `y`. The average `x̄ = y + (1 − 1/momentum)·(z − y)` is never kept:
+    /// [`Optimizer::write_evaluation_point`](crate::Optimizer::write_evaluation_point) computes it. Weight decay adds `decay·y` to `g`.
+    /// In the first `warmup_steps` steps the rate is `t/warmup_steps` of its whole, besides what a run's own warm-up and schedule make
+    /// of it. With `late_warmup=yes`, as in optax, it is `(t − 1)/warmup_steps` in the step, but not in the weight.
+    ///
+    /// Reference: Defazio, Yang, Mehta, Mishchenko, Khaled & Cutkosky, *The road less scheduled*, 2024.
+    ///
+    /// ```
+    /// use untuned::optimizers::ScheduleFreeSgd;
+    /// use untuned::{DenseF64, RunInfo, Session};
+    ///
+    /// let free = ScheduleFreeSgd { lr: 0.5, momentum: 0.5, ..Default::default() };
+    /// let mut session = Session::new(free.build(&RunInfo::new(2))?, DenseF64::new(1))?;
+    /// let mut y = vec![8.0];
+    /// for _ in 0..2 {
+    ///     assert_eq!(session.advance(7.0, &mut y, &vec![4.0])?.rate, 0.5);
+    /// }
+    /// // z = 8 − 2 − 2, the average is that of 6 and 4, and y is halfway between 5 and 4.
+    /// let z: Vec<_> = session.vectors().map(|(name, vector)| (name, vector[0])).collect();
+    /// assert_eq!((y[0], z), (4.5, vec![("z", 4.0)]));
+    /// assert_eq!(session.evaluate(&y, |average| average[0])?, 5.0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub struct ScheduleFreeSgd: "schedule-free-sgd" {
+        /// the learning rate
+        lr: f64 = 1.0, Positive;
+        /// how far y is on the way from z to the average; above 0
+        momentum: f64 = 0.9, Fraction;
+        /// the rate of the t-th step is t/warmup_steps of its whole until it is all of it
+        warmup_steps: u64 = 0, Whole(0, 1_000_000_000_000);
+        /// whether the warm-up of a step, but not of its weight, is one step behind: it begins at 0 (optax)
+        late_warmup: bool = false;
+        /// the t-th point has the weight tʳ in the average
+        r: f64 = 0.0, NonNegative;
+        /// a point's weight in the average is the largest rate so far to this power
+        weight_lr_power: f64 = 2.0, NonNegative;
+    }
+    state: Averaging,
+    formula: "z ← z − lr·g(y), y between z and the average of all z, which is evaluated",
+    reference: "Defazio et al. 2024",
 }
 
-impl Default for ScheduleFreeSgd {
-    fn default() -> ScheduleFreeSgd {
-        ScheduleFreeSgd { lr: 1.0, momentum: 0.9, averaging: Averaging::default() }
+impl Start for ScheduleFreeSgd {
+    fn start(&self, _: &RunInfo) -> Result<Averaging, SpecError> {
+        schedule_free::check_above_zero::<ScheduleFreeSgd>("momentum", self.momentum)?;
+        Ok(Averaging::START)
     }
 }
 
-impl Named for ScheduleFreeSgd {
-    const ENTRY: Entry = Entry {
-        name: "schedule-free-sgd",
-        aliases: &[],
-        formula: "z ← z − lr·g(y), y between z and the average of all z, which is evaluated",
-        parameters: &[
-            Parameter {
-                name: "lr",
-                kind: Kind::Positive,
-                default: Fallback::Number(1.0),
-                meaning: "the learning rate",
-            },
-            Parameter {
-                name: "momentum",
-                kind: Kind::Fraction,
-                default: Fallback::Number(0.9),
-                meaning: "how far y is on the way from z to the average; above 0",
-            },
-            schedule_free::WARMUP_STEPS,
-            schedule_free::LATE_WARMUP,
-            schedule_free::R,
-            schedule_free::WEIGHT_LR_POWER,
-        ],
-        reference: "Defazio et al. 2024",
-    };
-
-    fn from_spec(spec: &Spec, _: &Setting) -> Result<ScheduleFreeSgd, SpecError> {
-        let momentum = schedule_free::above_zero(spec, "momentum")?;
-        Ok(ScheduleFreeSgd { lr: spec.number("lr"), momentum, averaging: Averaging::from_spec(spec) })
+impl ScheduleFreeSgd {
+    fn weighting(&self) -> Weighting {
+        let &ScheduleFreeSgd { warmup_steps, late_warmup, r, weight_lr_power, .. } = self;
+        Weighting { warmup_steps, late_warmup, r, weight_lr_power }
     }
 }
 
@@ -89,7 +78,7 @@ impl Change<4, 2, 1> for Free {
     #[inline(always)]
     fn each<N: Number>(
         [scale, c, share, rate]: [N; 4],
-        Here { decay, .. }: Here<N>,
+        TensorInfo { decay, .. }: TensorInfo<N>,
         [y, z]: [N; 2],
         [g]: [N; 1],
     ) -> [N; 2] {
@@ -99,26 +88,46 @@ impl Change<4, 2, 1> for Free {
 }
 
 /// State: one vector. A step is one pass: it reads 3 vectors and writes 2.
-impl Optimizer for ScheduleFreeSgd {
-    fn keeps(&self) -> Vec<Keep> {
-        vec![Keep::parameters("schedule_free_z")]
+impl Optimizer for Running<ScheduleFreeSgd> {
+    fn name(&self) -> &str {
+        ScheduleFreeSgd::INFO.name
     }
 
-    fn step<S: Space>(&mut self, seen: &Observation, _: &[f64], at: At<'_, S>) -> Result<Step, Refusal> {
-        seen.check()?;
-        let scale = at.around.gradient_scale(seen.grad_norm);
-        check_square::<S>(seen, scale)?;
-        let (averaging, step, c) = self.averaging.next(self.lr * at.around.rate, seen)?;
-        check_held::<S>(seen, &[step.size, step.size * scale * seen.grad_norm])?;
-        let [z] = at.kept else { panic!("Schedule-Free SGD keeps one vector, not {}", at.kept.len()) };
-        self.averaging = averaging;
-        let scalars = [scale, c, step.size * (1.0 - self.momentum * (1.0 - c)), step.size];
-        at.space.change(Free, scalars, at.around.weight_decay, [at.x, z], [at.gradient]);
+    fn state(&self) -> Vec<StateVector> {
+        vec![StateVector::copy("z")]
+    }
+
+    fn step<S: Space>(
+        &mut self,
+        context: &mut StepContext<'_, S>,
+        Vectors { x: y, gradient, state, .. }: Vectors<'_, S>,
+    ) -> Result<Step, SessionError<S::Error>> {
+        let [z] = named(state);
+        let seen = context.observe()?;
+        let options = context.options;
+        let scale = options.gradient_scale(seen.grad_norm);
+        check_square::<S>(&seen, scale)?;
+        let (averaging, step, c) = self.state.next(self.weighting(), self.lr * options.rate, &seen)?;
+        check_held::<S>(&seen, &[step.size, step.size * scale * seen.grad_norm])?;
+        self.state = averaging;
+        let share = step.size * (1.0 - self.momentum * (1.0 - c));
+        context.change(Free, [scale, c, share, step.size], options.weight_decay, [y, z], [gradient]);
         Ok(step)
     }
 
-    fn evaluated<S: Space>(&self, space: &S, x: &S::Vector, kept: &[S::Vector], to: &mut S::Vector) -> bool {
-        schedule_free::write_average(space, self.momentum, x, &kept[0], to);
+    fn has_evaluation_point(&self) -> bool {
         true
+    }
+
+    /// `x̄`.
+    fn write_evaluation_point<S: Space>(
+        &self,
+        space: &S,
+        x: &S::Vector,
+        state: &[S::Vector],
+        to: &mut S::Vector,
+    ) {
+        let z = &state[0];
+        schedule_free::write_average(space, self.momentum, x, z, to);
     }
 }

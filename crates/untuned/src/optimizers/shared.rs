@@ -1,70 +1,10 @@
-//! What several optimizers have in common: parameters, a correction, a pass, and an estimate that grows.
+//! What several optimizers have in common: a correction, a pass, and an estimate that grows.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Here, Number};
+use crate::formula::{Change, Number, TensorInfo};
 use crate::rule::{Observation, Step, StepKind};
-use crate::spec::{Fallback, Kind, Parameter, Spec, number};
-
-/// `lr` of the methods that find their rate themselves.
-pub(super) const LR: Parameter = Parameter {
-    name: "lr",
-    kind: Kind::Positive,
-    default: Fallback::Number(1.0),
-    meaning: "multiplies the rate that the method finds; 1 is meant",
-};
-
-pub(super) const BETA1: Parameter = Parameter {
-    name: "beta1",
-    kind: Kind::Fraction,
-    default: Fallback::Number(0.9),
-    meaning: "β1, how much of the mean of g is kept in a step",
-};
-
-pub(super) const BETA2: Parameter = Parameter {
-    name: "beta2",
-    kind: Kind::Fraction,
-    default: Fallback::Number(0.999),
-    meaning: "β2, how much of the mean of g² is kept in a step",
-};
-
-pub(super) const EPS: Parameter = Parameter {
-    name: "eps",
-    kind: Kind::Positive,
-    default: Fallback::Number(1e-8),
-    meaning: "added to the root of the mean of g²",
-};
-
-pub(super) const BIAS_CORRECTION: Parameter = Parameter {
-    name: "bias_correction",
-    kind: Kind::Word(&["no", "yes"]),
-    default: Fallback::Word("no"),
-    meaning: "whether the means are corrected for their beginning at 0, as in Adam (always so in optax)",
-};
-
-pub(super) const D0: Parameter = Parameter {
-    name: "d0",
-    kind: Kind::Positive,
-    default: Fallback::Number(1e-6),
-    meaning: "the first estimate of the distance to a solution; it only grows",
-};
-
-pub(super) const GROWTH_RATE: Parameter = Parameter {
-    name: "growth_rate",
-    kind: Kind::PositiveOrInfinite,
-    default: Fallback::Number(f64::INFINITY),
-    meaning: "the estimate grows by at most this factor in a step",
-};
-
-/// Whether a parameter of the words `no` and `yes` is `yes`.
-pub(super) fn yes(spec: &Spec, name: &str) -> bool {
-    spec.word(name) == "yes"
-}
-
-/// The limit of growth that a spec gives, where there is one: JSON has no infinity.
-pub(super) fn growth_rate(spec: &Spec) -> Option<f64> {
-    Some(spec.number("growth_rate")).filter(|rate| rate.is_finite())
-}
+use crate::spec::number;
 
 /// A step that leaves the parameters where they are.
 pub(super) fn standing(seen: &Observation) -> Step {
@@ -72,10 +12,10 @@ pub(super) fn standing(seen: &Observation) -> Step {
     Step { kind, ..Step::STATIONARY }
 }
 
-/// `√(1 − β2ᵗ)/(1 − β1ᵗ)`, kept up step by step. The powers are products, because a library's power differs from machine to
-/// machine in the last bit.
+/// The correction for means that start at 0. The powers are products, because a library's power differs from machine to machine in
+/// the last bit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(super) struct BiasCorrection {
+pub struct BiasCorrection {
     /// `β1ᵗ` and `β2ᵗ` of the steps made.
     powers: [f64; 2],
 }
@@ -112,7 +52,7 @@ impl Change<10, 4, 1> for Adapt {
     #[inline(always)]
     fn each<N: Number>(
         [couple, shrink, old_m, new_m, old_v, new_v, old_s, new_s, size, eps]: [N; 10],
-        Here { decay, .. }: Here<N>,
+        TensorInfo { decay, .. }: TensorInfo<N>,
         [x, m, v, s]: [N; 4],
         [g]: [N; 1],
     ) -> [N; 4] {
@@ -123,9 +63,9 @@ impl Change<10, 4, 1> for Adapt {
     }
 }
 
-/// A number that a method raises until it fits, and how that goes.
+/// A number that a method raises until it fits, and how it grew.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(super) struct Estimate {
+pub struct Estimate {
     pub(super) value: f64,
     /// The steps made.
     pub(super) steps: u64,
@@ -136,7 +76,7 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    /// After this many steps an estimate that has never moved is worth a word: the published runs leave the start within tens.
+    /// After this many steps an estimate that has never moved is worth a warning: the published runs leave the start within tens.
     pub(super) const PATIENCE: u64 = 100;
     /// Far from a solution the loss looks like a line, on which D-Adaptation grows √3 times a step and Prodigy more; close to it
     /// an estimate grows little or not at all.
@@ -158,8 +98,8 @@ impl Estimate {
         }
     }
 
-    /// Words on an estimate of the distance that has not left its start, or grows without end.
-    pub(super) fn concern(&self, start: f64, remedy: &str) -> Option<String> {
+    /// A warning of an estimate of the distance that has not left its start, or grows without end.
+    pub(super) fn warning(&self, start: f64, remedy: &str) -> Option<String> {
         if self.steps >= Estimate::PATIENCE && self.value == start {
             let (start, steps) = (number(start), self.steps);
             return Some(format!(
@@ -169,7 +109,7 @@ impl Estimate {
         self.endless("the estimate of the distance", "growth_rate=1.02, a smaller lr or a warm-up")
     }
 
-    /// Words on an estimate that grows without end.
+    /// A warning of an estimate that grows without end.
     pub(super) fn endless(&self, name: &str, remedy: &str) -> Option<String> {
         let Estimate { value, before, growing, .. } = self;
         (*value > Estimate::ENDLESS * before).then(|| {
@@ -190,11 +130,11 @@ mod tests {
         for _ in 0..99 {
             estimate = estimate.next(1e-6);
         }
-        assert_eq!(estimate.concern(1e-6, "d0=1e-4"), None);
+        assert_eq!(estimate.warning(1e-6, "d0=1e-4"), None);
         estimate = estimate.next(1e-6);
-        let words = estimate.concern(1e-6, "d0=1e-4").expect("stuck");
+        let words = estimate.warning(1e-6, "d0=1e-4").expect("stuck");
         assert!(words.contains("d0 = 1e-6 after 100 steps") && words.contains("d0=1e-4"), "{words}");
-        assert_eq!(estimate.next(1.1e-6).concern(1e-6, ""), None, "it has left its start");
+        assert_eq!(estimate.next(1.1e-6).warning(1e-6, ""), None, "it has left its start");
     }
 
     /// 4¹⁶ = 4.3e9 is not endless yet, 4¹⁷ = 1.7e10 is.
@@ -204,9 +144,9 @@ mod tests {
         for _ in 0..16 {
             estimate = estimate.next(4.0 * estimate.value);
         }
-        assert_eq!(estimate.concern(1.0, ""), None);
-        assert_eq!(estimate.next(1.4 * estimate.value).next(9.0 * estimate.value).concern(1.0, ""), None);
-        let words = estimate.next(4.0 * estimate.value).concern(1.0, "").expect("17 times");
+        assert_eq!(estimate.warning(1.0, ""), None);
+        assert_eq!(estimate.next(1.4 * estimate.value).next(9.0 * estimate.value).warning(1.0, ""), None);
+        let words = estimate.next(4.0 * estimate.value).warning(1.0, "").expect("17 times");
         assert!(words.contains("from 1.0e0 to 1.7e10 in 17 steps"), "{words}");
     }
 

@@ -1,36 +1,74 @@
-use super::{LOWER_BOUND, Named, Setting};
+use crate::parameters::{Parameters as _, RunInfo, Running, Start, refuse_others};
 use crate::rule::{Needs, Observation, Point, Refusal, Step, StepKind, StepRule, over_square};
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
+use crate::spec::SpecError;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
 
-/// Polyak's step size with a lower bound that is refined on the way: `η_t = (f − f̃)/(s ‖g‖²)`.
-///
-/// Two variants:
-/// - `variant=continuous` (default, ours): full steps (`s = 1`); when a step fails to improve the best value, go back to
-///   the best iterate and set `f̃ ← (best + f̃)/2`. No horizon.
-/// - `variant=epochs` (Hazan & Kakade, *Revisiting the Polyak step size*, 2019, Algorithm 2): half steps (`s = 2`) in
-///   `epochs` epochs of `T/epochs` steps; after each, `f̃ ← (best of the epoch + f̃)/2`, and the next starts again from
-///   `x_0` (`restart=origin`, as published) or from the best iterate (`restart=best`).
-///
-/// The bound may pass `f*`. A loss that reaches it disproves it, and `f̃` is set again, sixteen times as far below that
-/// loss as it was when it was last refined: without that, the continuous variant stops short of the optimum in two or
-/// more dimensions.
-///
-/// ```
-/// # use untuned::{Observation, Point, Setting, StepRule, RuleSpec};
-/// let mut rule = "adaptive-polyak".parse::<RuleSpec>()?.build(&Setting::new(100))?;
-/// assert_eq!(rule.step(&Observation::new(0, 8.0, 2.0))?.size, 2.0, "a full step: 8/4");
-/// let back = rule.step(&Observation::new(1, 9.0, 1.0))?;
-/// assert_eq!((back.size, back.from), (1.0, Point::Best), "worse: the bound is now 4, (8 − 4)/4 from the best point");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct AdaptivePolyak {
-    /// Which variant.
-    pub variant: Variant,
-    /// `l`.
-    pub lower_bound: f64,
+parameters! {
+    /// Polyak's step size with a lower bound that is refined on the way: `η_t = (f − f̃)/(s ‖g‖²)`.
+    ///
+    /// Two variants:
+    /// - `variant=continuous` (default, ours): full steps (`s = 1`); when a step fails to improve the best value, go back to
+    ///   the best iterate and set `f̃ ← (best + f̃)/2`. No horizon.
+    /// - `variant=epochs` (Hazan & Kakade, *Revisiting the Polyak step size*, 2019, Algorithm 2): half steps (`s = 2`) in
+    ///   `epochs` epochs of `T/epochs` steps; after each, `f̃ ← (best of the epoch + f̃)/2`, and the next starts again from
+    ///   `x_0` (`restart=origin`, as published) or from the best iterate (`restart=best`).
+    ///
+    /// The bound may pass `f*`. A loss that reaches it disproves it, and `f̃` is set again, sixteen times as far below that
+    /// loss as it was when it was last refined: without that, the continuous variant stops short of the optimum in two or
+    /// more dimensions.
+    ///
+    /// ```
+    /// use untuned::{Observation, Point, RunInfo, StepRule, rules::AdaptivePolyak};
+    ///
+    /// let mut rule = AdaptivePolyak::default().build(&RunInfo::new(100))?;
+    /// assert_eq!(rule.step(&Observation::new(0, 8.0, 2.0))?.size, 2.0, "a full step: 8/4");
+    /// let back = rule.step(&Observation::new(1, 9.0, 1.0))?;
+    /// assert_eq!((back.size, back.from), (1.0, Point::Best), "worse: the bound is now 4, (8 − 4)/4 from the best point");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub struct AdaptivePolyak: "adaptive-polyak" {
+        /// l, a value that the loss never goes below
+        lower_bound: f64 = 0.0, Finite;
+        /// continuous (ours): full steps, refined on failure; epochs: as Hazan & Kakade
+        variant: Variant = Continuous;
+        /// K, the number of epochs, of T/K steps rounded up
+        epochs: Option<f64> = "log2(T), rounded up", Whole(1, 1_000_000);
+        /// where an epoch starts: x_0 (as published) or the best iterate
+        restart: Restart = Origin;
+    }
+    state: AdaptiveState,
+    formula: "(f − f̃)/(s ‖g‖²), f̃ ← (best + f̃)/2: after a step that fails to improve (s = 1) or every T/K steps (s = 2)",
+    reference: "Hazan & Kakade 2019, Algorithm 2; the continuous variant is ours",
+}
+
+words! {
+    /// The variants of [`AdaptivePolyak`].
+    pub enum Variant {
+        /// Refine when a step fails to improve.
+        Continuous = "continuous",
+        /// Refine after every epoch, then start again.
+        Epochs = "epochs",
+    }
+}
+
+words! {
+    /// Where an epoch of [`AdaptivePolyak`] starts.
+    pub enum Restart {
+        /// From `x_0`.
+        Origin = "origin",
+        /// From the best iterate.
+        Best = "best",
+    }
+}
+
+/// What is known of the steps before.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct AdaptiveState {
+    /// `T`.
+    horizon: u64,
+    /// The steps of an epoch.
+    length: NonZeroU64,
     /// `f̃`, the refined bound.
     bound: f64,
     /// How far `f̃` was below the value that it was set from.
@@ -43,23 +81,6 @@ pub struct AdaptivePolyak {
     epoch_best: Option<f64>,
 }
 
-/// The variants of [`AdaptivePolyak`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Variant {
-    /// Refine when a step fails to improve.
-    Continuous,
-    /// Refine after every `length` steps, then start again from `restart`.
-    Epochs {
-        /// `T`, the steps of the run.
-        horizon: u64,
-        /// The steps of an epoch.
-        length: NonZeroU64,
-        /// Where an epoch starts.
-        restart: Point,
-    },
-}
-
 /// What the rule remembers of a point.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Seen {
@@ -67,56 +88,18 @@ struct Seen {
     grad_norm: f64,
 }
 
-impl Named for AdaptivePolyak {
-    const ENTRY: Entry = Entry {
-        name: "adaptive-polyak",
-        aliases: &[],
-        formula: "(f − f̃)/(s ‖g‖²), f̃ ← (best + f̃)/2: after a step that fails to improve (s = 1) or every T/K steps (s = 2)",
-        parameters: &[
-            LOWER_BOUND,
-            Parameter {
-                name: "variant",
-                kind: Kind::Word(&["continuous", "epochs"]),
-                default: Fallback::Word("continuous"),
-                meaning: "continuous (ours): full steps, refined on failure; epochs: as Hazan & Kakade",
-            },
-            Parameter {
-                name: "epochs",
-                kind: Kind::Whole(1, 1_000_000),
-                default: Fallback::Derived("log2(T), rounded up"),
-                meaning: "K, the number of epochs, of T/K steps rounded up",
-            },
-            Parameter {
-                name: "restart",
-                kind: Kind::Word(&["origin", "best"]),
-                default: Fallback::Word("origin"),
-                meaning: "where an epoch starts: x_0 (as published) or the best iterate",
-            },
-        ],
-        reference: "Hazan & Kakade 2019, Algorithm 2; the continuous variant is ours",
-    };
-
-    fn from_spec(spec: &Spec, setting: &Setting) -> Result<AdaptivePolyak, SpecError> {
-        let epochs = spec.word("variant") == "epochs";
-        if let Some(key) = ["epochs", "restart"].into_iter().find(|key| !epochs && spec.is_given(key)) {
-            let why = format!("`{key}` belongs to variant=epochs; add that, or leave `{key}` out");
-            return Err(SpecError::Unfit { owner: spec.name(), why });
+impl Start for AdaptivePolyak {
+    fn start(&self, run: &RunInfo) -> Result<AdaptiveState, SpecError> {
+        if self.variant != Variant::Epochs {
+            refuse_others(self, &["epochs", "restart"], "variant=epochs")?;
         }
-        let steps = setting.steps.max(1);
+        let steps = run.steps.max(1);
         let log2_up = u64::from(u64::BITS - (steps - 1).leading_zeros());
-        let count = spec.optional("epochs").map_or(log2_up.max(1), |k| k as u64);
-        let variant = if epochs {
-            let restart = if spec.word("restart") == "best" { Point::Best } else { Point::Origin };
-            let length = NonZeroU64::new(steps.div_ceil(count)).unwrap_or(NonZeroU64::MIN);
-            Variant::Epochs { horizon: setting.steps, length, restart }
-        } else {
-            Variant::Continuous
-        };
-        let lower_bound = spec.number("lower_bound");
-        Ok(AdaptivePolyak {
-            variant,
-            lower_bound,
-            bound: lower_bound,
+        let count = self.epochs.map_or(log2_up.max(1), |k| k as u64);
+        Ok(AdaptiveState {
+            horizon: run.steps,
+            length: NonZeroU64::new(steps.div_ceil(count)).unwrap_or(NonZeroU64::MIN),
+            bound: self.lower_bound,
             aim: None,
             best: None,
             origin: None,
@@ -129,58 +112,65 @@ impl Named for AdaptivePolyak {
 /// `l` makes the steps explode close to the optimum.
 const FARTHER: f64 = 16.0;
 
-impl AdaptivePolyak {
+impl Running<AdaptivePolyak> {
     /// `f̃` as it stands.
     pub fn bound(&self) -> f64 {
-        self.bound
+        self.state.bound
+    }
+
+    /// Where an epoch starts, or the continuous variant goes back to.
+    fn restart(&self) -> Point {
+        match (self.variant, self.restart) {
+            (Variant::Epochs, Restart::Origin) => Point::Origin,
+            _ => Point::Best,
+        }
     }
 }
 
-impl StepRule for AdaptivePolyak {
+impl StepRule for Running<AdaptivePolyak> {
+    fn name(&self) -> &str {
+        AdaptivePolyak::INFO.name
+    }
+
     fn needs(&self) -> Needs {
-        let restart = match self.variant {
-            Variant::Continuous => Point::Best,
-            Variant::Epochs { restart, .. } => restart,
-        };
-        Needs { best: restart == Point::Best, origin: restart == Point::Origin, ..Needs::default() }
+        let restart = self.restart();
+        Needs { best: restart == Point::Best, origin: restart == Point::Origin, ..Needs::LOSS }
     }
 
     fn step(&mut self, seen: &Observation) -> Result<Step, Refusal> {
-        seen.check()?;
-        if let Variant::Epochs { horizon, .. } = self.variant {
-            if seen.step >= horizon {
-                let remedy = "make it with a larger number of steps, or use `variant=continuous`, which has no horizon";
-                return Err(Refusal::PastHorizon { step: seen.step, horizon, remedy });
-            }
+        seen.check(self.needs())?;
+        let AdaptiveState { horizon, length, bound, aim, best, origin, epoch_best } = self.state;
+        let epochs = self.variant == Variant::Epochs;
+        if epochs && seen.step >= horizon {
+            let remedy =
+                "make it with a larger number of steps, or use `variant=continuous`, which has no horizon";
+            return Err(Refusal::PastHorizon { step: seen.step, horizon, remedy });
         }
         if seen.grad_norm == 0.0 {
             return Ok(Step::STATIONARY);
         }
-        let here = Seen { loss: seen.loss, grad_norm: seen.grad_norm };
-        let improved = self.best.is_none_or(|b| here.loss < b.loss);
+        let here = Seen { loss: seen.loss()?, grad_norm: seen.grad_norm };
+        let improved = best.is_none_or(|b| here.loss < b.loss);
         // Ties go to the later point, as in the loop that keeps the iterate itself.
-        let best = self.best.filter(|b| b.loss < here.loss).unwrap_or(here);
-        let origin = self.origin.unwrap_or(here);
-        let epoch_best = self.epoch_best.map_or(here.loss, |b| b.min(here.loss));
+        let best = best.filter(|b| b.loss < here.loss).unwrap_or(here);
+        let origin = origin.unwrap_or(here);
+        let epoch_best = epoch_best.map_or(here.loss, |b| b.min(here.loss));
 
         // A loss that reaches the refined bound disproves it.
-        let aim = self.aim.unwrap_or((here.loss - self.lower_bound).max(0.0));
-        let (trusted, aim) = if here.loss <= self.bound {
+        let aim = aim.unwrap_or((here.loss - self.lower_bound).max(0.0));
+        let (trusted, aim) = if here.loss <= bound {
             ((here.loss - FARTHER * aim).max(self.lower_bound), FARTHER * aim)
         } else {
-            (self.bound, aim)
+            (bound, aim)
         };
 
-        let (due, restart, shrink) = match self.variant {
-            Variant::Continuous => (!improved, Point::Best, 1.0),
-            Variant::Epochs { length, restart, .. } => {
-                (seen.step > 0 && seen.step % length == 0, restart, 2.0)
-            }
-        };
+        let restart = self.restart();
+        let (due, shrink) =
+            if epochs { (seen.step > 0 && seen.step % length == 0, 2.0) } else { (!improved, 1.0) };
         let start = if restart == Point::Origin { origin } else { best };
         // From a point that is no better than the bound there is no step: then the run goes on from here.
         let refine = due && start.loss > trusted;
-        let reached = if self.variant == Variant::Continuous { best.loss } else { epoch_best };
+        let reached = if epochs { epoch_best } else { best.loss };
         let bound = if refine { midpoint(reached, trusted) } else { trusted };
         let aim = if refine { reached - bound } else { aim };
         let (point, at) = if refine { (restart, start) } else { (Point::Here, here) };
@@ -191,9 +181,14 @@ impl StepRule for AdaptivePolyak {
             step.kind = StepKind::BelowBound;
         }
 
-        self.epoch_best = Some(if refine { start.loss } else { epoch_best });
-        (self.best, self.origin, self.bound, self.aim) =
-            (Some(best), Some(origin), bound, Some(aim.clamp(0.0, f64::MAX)));
+        self.state = AdaptiveState {
+            bound,
+            aim: Some(aim.clamp(0.0, f64::MAX)),
+            best: Some(best),
+            origin: Some(origin),
+            epoch_best: Some(if refine { start.loss } else { epoch_best }),
+            ..self.state
+        };
         Ok(step)
     }
 }

@@ -1,53 +1,40 @@
-use super::{LR, Named, Setting};
-use crate::rule::{Observation, Refusal, Step, StepRule};
-use crate::spec::{Entry, Fallback, Kind, Parameter, Spec, SpecError};
-use serde::{Deserialize, Serialize};
+use crate::parameters::{Parameters as _, Running};
+use crate::rule::{Needs, Observation, Refusal, Step, StepRule};
 
-/// Clipped gradient descent: `η_t = lr · min(1, c/‖g‖)`, with the norm over all parameters.
-///
-/// With `lr = 1/L0` and `c = L0/L1` it converges at the rate of Theorem 2 (Koloskova, Hendrikx & Stich, *Revisiting
-/// gradient clipping*, 2023, Theorem 2.3). `c = inf` is plain gradient descent. On mini-batches it is clipped SGD.
-///
-/// ```
-/// # use untuned::{Observation, Setting, StepRule, RuleSpec};
-/// let mut rule = "clipped-gd:lr=0.1,threshold=10".parse::<RuleSpec>()?.build(&Setting::new(100))?;
-/// assert_eq!(rule.step(&Observation::new(0, 7.0, 40.0))?.size, 0.025);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ClippedGd {
-    /// The learning rate.
-    pub lr: f64,
-    /// `c`; infinite for no clipping.
-    #[serde(with = "super::infinite")]
-    pub threshold: f64,
-}
-
-impl Named for ClippedGd {
-    const ENTRY: Entry = Entry {
-        name: "clipped-gd",
-        aliases: &["clipped-sgd"],
-        formula: "lr · min(1, threshold/‖g‖)",
-        parameters: &[
-            LR,
-            Parameter {
-                name: "threshold",
-                kind: Kind::PositiveOrInfinite,
-                default: Fallback::Required,
-                meaning: "c, the longest gradient that is not clipped; inf clips nothing",
-            },
-        ],
-        reference: "Koloskova, Hendrikx & Stich 2023, Theorem 2.3 (Theorem 2 of the paper)",
-    };
-
-    fn from_spec(spec: &Spec, _: &Setting) -> Result<ClippedGd, SpecError> {
-        Ok(ClippedGd { lr: spec.number("lr"), threshold: spec.number("threshold") })
+parameters! {
+    /// Clipped gradient descent: `η_t = lr · min(1, c/‖g‖)`, with the norm over all parameters.
+    ///
+    /// With `lr = 1/L0` and `c = L0/L1` it converges at the rate of Theorem 2 (Koloskova, Hendrikx & Stich, *Revisiting
+    /// gradient clipping*, 2023, Theorem 2.3). `c = inf` is plain gradient descent. On mini-batches it is clipped SGD.
+    ///
+    /// ```
+    /// use untuned::{Observation, RunInfo, StepRule, rules::ClippedGd};
+    ///
+    /// let mut rule = ClippedGd { lr: 0.1, threshold: 10.0 }.build(&RunInfo::new(100))?;
+    /// assert_eq!(rule.step(&Observation::new(0, 7.0, 40.0))?.size, 0.025);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub struct ClippedGd: "clipped-gd" or "clipped-sgd" {
+        /// the learning rate
+        lr: f64 = required, Positive;
+        /// c, the longest gradient that is not shortened; inf for none
+        threshold: f64 = required, PositiveOrInfinite;
     }
+    formula: "lr · min(1, threshold/‖g‖)",
+    reference: "Koloskova, Hendrikx & Stich 2023, Theorem 2.3 (Theorem 2 of the paper)",
 }
 
-impl StepRule for ClippedGd {
+impl StepRule for Running<ClippedGd> {
+    fn name(&self) -> &str {
+        ClippedGd::INFO.name
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::NOTHING
+    }
+
     fn step(&mut self, seen: &Observation) -> Result<Step, Refusal> {
-        seen.check()?;
+        seen.check(self.needs())?;
         if seen.grad_norm == 0.0 {
             return Ok(Step::STATIONARY);
         }

@@ -1,5 +1,5 @@
-//! The traces of the official implementations, for the tests of the library and of the adapters: what `official.py` wrote, and the
-//! problem that it was made on.
+//! The traces of the official implementations, for the tests of the library and of the adapters: what `official.py` wrote, and for our
+//! own method `polyak_adam.py`; and the problem that they were made on.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// What `official.py` wrote of a method.
+/// What was written of a method.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Golden {
@@ -17,7 +17,19 @@ pub struct Golden {
     pub start: Vec<f64>,
     /// How many coordinates decay, where a case does not say otherwise.
     pub decayed: usize,
+    /// The tensors, where the method measures each in units of its size.
+    #[serde(default)]
+    pub tensors: Vec<Tensor>,
     pub cases: Vec<Case>,
+}
+
+/// A tensor of the start, behind those before it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tensor {
+    pub length: usize,
+    pub matrix: bool,
+    pub decays: bool,
 }
 
 #[derive(Deserialize)]
@@ -93,10 +105,14 @@ pub fn names() -> Vec<String> {
 }
 
 /// All methods that can be followed, each with how far another computation may be from them, relative to the largest coordinate.
+/// A method that measures tensors in units of their size is not among them: here there are no tensors.
 pub fn all() -> Vec<(f64, Golden)> {
     let mut all = Vec::new();
     for name in names() {
         let mut golden = read(&name);
+        if !golden.tensors.is_empty() {
+            continue;
+        }
         golden.cases.retain(|case| !(name == "ali-g" && case.spec.contains(MOMENTUM)));
         all.push((if name == "prodigy" { PRODIGY } else { EXACT }, golden));
     }

@@ -1,7 +1,7 @@
 //! Claims 7, 8, 9, 12 and 14: what the paper proves or says of its constants.
 
 use untuned::spec::number;
-use untuned::{Minimizer, RuleSpec, Setting};
+use untuned::{MethodSpec, Minimizer, RunInfo};
 use untuned_theory::explain::{Explainer, Explanation, Judgement, Tally};
 use untuned_theory::problems::Quartic;
 
@@ -25,8 +25,8 @@ const EXPLAINED: [(&str, RuleFor); 6] = [
 
 fn explain(rule: &str, l1: f64, steps: u64) -> Explanation {
     let problem = Quartic::new(1.0, l1, X0, F_STAR);
-    let spec: RuleSpec = rule.parse().unwrap_or_else(|e| panic!("{rule}: {e}"));
-    let mut built = spec.build(&Setting::of(&problem, steps)).unwrap_or_else(|e| panic!("{spec}: {e}"));
+    let spec: MethodSpec = rule.parse().unwrap_or_else(|e| panic!("{rule}: {e}"));
+    let mut built = spec.build_rule(&RunInfo::of(&problem, steps)).unwrap_or_else(|e| panic!("{spec}: {e}"));
     let mut explainer = Explainer::new(&problem, &spec, 0.0, steps).quartic();
     let run = Minimizer::new(&problem).trace(false).observe(&mut explainer).run(&mut built, &[X0], steps);
     explainer.finish(&run.unwrap_or_else(|e| panic!("{spec}: {e}")))

@@ -1,7 +1,7 @@
-//! Formulas: what a pass over vectors does in every coordinate, written once for all devices.
+//! Formulas: what a pass over vectors computes for every coordinate, written once for all devices.
 //!
 //! A formula is generic over the [`Number`]s that it computes with. With f64 or f32 it is a loop that the compiler fuses; with
-//! [`Symbol`]s it writes itself down as a [`Program`], from which a device makes a kernel of its own.
+//! [`Symbol`]s it is recorded as a [`Program`], from which a device makes a kernel.
 
 use std::cell::RefCell;
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -22,10 +22,10 @@ pub trait Number:
     fn min(self, other: Self) -> Self;
     /// `then` where this is above `limit`, else `otherwise`. Both are computed.
     fn above(self, limit: Self, then: Self, otherwise: Self) -> Self;
-    /// What is put into a vector for this: 0 for an f32 that is too small to have all its digits. Means of gradients that stay away
-    /// decay to such numbers, never to 0, and some processors take many times as long with them.
+    /// 0 in place of an f32 that is subnormal, and this number otherwise. Passes store this. Means of gradients that stay at 0 decay
+    /// to subnormal numbers, never to 0, and some CPUs compute with them many times slower.
     #[inline(always)]
-    fn kept(self) -> Self {
+    fn flush_subnormal(self) -> Self {
         self
     }
 }
@@ -58,7 +58,7 @@ macro_rules! number {
                 if self > limit { then } else { otherwise }
             }
             #[inline(always)]
-            fn kept(self) -> $type {
+            fn flush_subnormal(self) -> $type {
                 if self.abs() < $smallest { 0.0 } else { self }
             }
         }
@@ -68,40 +68,44 @@ macro_rules! number {
 number!(f64, 0.0);
 number!(f32, f32::MIN_POSITIVE);
 
-/// What holds where a coordinate is. Each tensor has its own.
+/// What a formula knows of the tensor that a coordinate belongs to.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Here<N> {
-    /// The pass's weight decay where the coordinate decays, and 0 elsewhere.
+pub struct TensorInfo<N> {
+    /// The pass's weight decay where the tensor decays, and 0 elsewhere.
     pub decay: N,
-    /// How large the numbers of the coordinate's tensor are at the start, beside those of the others: see [`scales`](super::scales).
+    /// The size of the tensor's numbers at the start, relative to the other tensors; 1 unless the method
+    /// [needs scales](crate::Needs::scales). See [`scales`](crate::space::scales).
     pub scale: N,
 }
 
-impl Here<f64> {
-    /// The same, in other numbers.
+impl TensorInfo<f64> {
+    /// The same in another number type.
     #[inline(always)]
-    pub fn of<N: Number>(self) -> Here<N> {
-        Here { decay: N::of(self.decay), scale: N::of(self.scale) }
+    pub fn of<N: Number>(self) -> TensorInfo<N> {
+        TensorInfo { decay: N::of(self.decay), scale: N::of(self.scale) }
     }
 }
 
 /// A pass that changes `M` vectors, given `R` others and `S` scalars.
 pub trait Change<const S: usize, const M: usize, const R: usize> {
     /// The new numbers of a coordinate.
-    fn each<N: Number>(scalars: [N; S], here: Here<N>, change: [N; M], read: [N; R]) -> [N; M];
+    fn each<N: Number>(scalars: [N; S], info: TensorInfo<N>, change: [N; M], read: [N; R]) -> [N; M];
 }
 
 /// A pass that sums `K` terms over all coordinates of `R` vectors, given `S` scalars.
 pub trait Measure<const S: usize, const R: usize, const K: usize> {
-    /// Which terms a space may compute with its vectors' own numbers, and only sum in f64: those with roots and quotients, which in
-    /// f64 can take longer than reading the vectors.
+    /// Whether the first term is `g²`: nobody then needs another pass for the gradient's norm.
+    const HAS_NORM: bool = false;
+
+    /// Which terms a space may compute in its vectors' own type, and only sum in f64. Roots and quotients in f64 can take longer than
+    /// reading the vectors.
     const NARROW: [bool; K] = [false; K];
 
     /// The terms of a coordinate.
-    fn each<N: Number>(scalars: [N; S], here: Here<N>, read: [N; R]) -> [N; K];
+    fn each<N: Number>(scalars: [N; S], info: TensorInfo<N>, read: [N; R]) -> [N; K];
 }
 
-/// One operation of a [`Program`]; operands are the places of earlier ones.
+/// One operation of a [`Program`]; operands are the indices of earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[allow(missing_docs)]
 pub enum Operation {
@@ -127,7 +131,7 @@ pub enum Operation {
     Above(usize, usize, usize, usize),
 }
 
-/// A formula, written down.
+/// A formula as a list of operations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
     /// The name of the formula's type, for messages and kernels.
@@ -136,9 +140,9 @@ pub struct Program {
     pub scalars: usize,
     /// The number of vectors, both changed and read.
     pub vectors: usize,
-    /// What is computed, in order.
+    /// The operations, in order.
     pub operations: Vec<Operation>,
-    /// The places of the results: the new numbers of the first vectors, or the terms of the sums.
+    /// The indices of the results: the new numbers of the first vectors, or the terms of the sums.
     pub results: Vec<usize>,
 }
 
@@ -147,10 +151,10 @@ impl Program {
     pub fn of_change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>() -> Program {
         record::<F>(S, M + R, || {
             let scalars = std::array::from_fn(|i| Symbol::record(Operation::Scalar(i)));
-            let here = Symbol::here();
+            let info = Symbol::info();
             let change = std::array::from_fn(|i| Symbol::record(Operation::Vector(i)));
             let read = std::array::from_fn(|i| Symbol::record(Operation::Vector(M + i)));
-            F::each(scalars, here, change, read).map(|symbol| symbol.0).to_vec()
+            F::each(scalars, info, change, read).map(|symbol| symbol.0).to_vec()
         })
     }
 
@@ -158,9 +162,9 @@ impl Program {
     pub fn of_measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>() -> Program {
         record::<F>(S, R, || {
             let scalars = std::array::from_fn(|i| Symbol::record(Operation::Scalar(i)));
-            let here = Symbol::here();
+            let info = Symbol::info();
             let read = std::array::from_fn(|i| Symbol::record(Operation::Vector(i)));
-            F::each(scalars, here, read).map(|symbol| symbol.0).to_vec()
+            F::each(scalars, info, read).map(|symbol| symbol.0).to_vec()
         })
     }
 }
@@ -190,8 +194,8 @@ impl Symbol {
         })
     }
 
-    fn here() -> Here<Symbol> {
-        Here { decay: Symbol::record(Operation::Decay), scale: Symbol::record(Operation::Scale) }
+    fn info() -> TensorInfo<Symbol> {
+        TensorInfo { decay: Symbol::record(Operation::Decay), scale: Symbol::record(Operation::Scale) }
     }
 }
 
@@ -266,14 +270,14 @@ impl Program {
     }
 
     /// Computes the program with plain numbers, as a device would: the reference for those who make kernels of it.
-    pub fn compute(&self, scalars: &[f64], here: Here<f64>, vectors: &[f64]) -> Vec<f64> {
+    pub fn compute(&self, scalars: &[f64], info: TensorInfo<f64>, vectors: &[f64]) -> Vec<f64> {
         let mut values: Vec<f64> = Vec::with_capacity(self.operations.len());
         for operation in &self.operations {
             let at = |place: usize| values[place];
             values.push(match *operation {
                 Operation::Scalar(i) => scalars[i],
-                Operation::Decay => here.decay,
-                Operation::Scale => here.scale,
+                Operation::Decay => info.decay,
+                Operation::Scale => info.scale,
                 Operation::Vector(i) => vectors[i],
                 Operation::Constant(value) => value,
                 Operation::Add(a, b) => at(a) + at(b),
@@ -293,7 +297,7 @@ impl Program {
 }
 
 impl Operation {
-    /// The places that it computes with.
+    /// The indices of its operands.
     pub fn operands(self) -> impl Iterator<Item = usize> {
         let all = match self {
             Operation::Scalar(_)
@@ -324,7 +328,7 @@ mod tests {
     impl Change<2, 2, 1> for Everything {
         fn each<N: Number>(
             [a, b]: [N; 2],
-            Here { decay, scale }: Here<N>,
+            TensorInfo { decay, scale }: TensorInfo<N>,
             [x, y]: [N; 2],
             [g]: [N; 1],
         ) -> [N; 2] {
@@ -337,7 +341,7 @@ mod tests {
     struct Overwrite;
 
     impl Change<0, 1, 1> for Overwrite {
-        fn each<N: Number>(_: [N; 0], _: Here<N>, _: [N; 1], [g]: [N; 1]) -> [N; 1] {
+        fn each<N: Number>(_: [N; 0], _: TensorInfo<N>, _: [N; 1], [g]: [N; 1]) -> [N; 1] {
             [g + g]
         }
     }
@@ -345,7 +349,11 @@ mod tests {
     struct Terms;
 
     impl Measure<1, 2, 2> for Terms {
-        fn each<N: Number>([a]: [N; 1], Here { decay, scale }: Here<N>, [x, g]: [N; 2]) -> [N; 2] {
+        fn each<N: Number>(
+            [a]: [N; 1],
+            TensorInfo { decay, scale }: TensorInfo<N>,
+            [x, g]: [N; 2],
+        ) -> [N; 2] {
             [a * x * g, (g + decay * x).abs() / scale]
         }
     }
@@ -357,10 +365,10 @@ mod tests {
         assert_eq!((change.reads(), Program::of_change::<Overwrite, 0, 1, 1>().reads()), (3, 1));
         let measure = Program::of_measure::<Terms, 1, 2, 2>();
         for [x, y, g] in [[1.0, -2.0, 3.0], [-0.25, 0.5, -4.0], [0.0, 0.0, 0.0], [7.0, 1e-3, 2.5]] {
-            let here = Here { decay: 0.01, scale: 1.5 };
-            let direct = Everything::each([0.3, 0.2], here, [x, y], [g]);
-            assert_eq!(change.compute(&[0.3, 0.2], here, &[x, y, g]), direct);
-            assert_eq!(measure.compute(&[0.3], here, &[x, g]), Terms::each([0.3], here, [x, g]));
+            let info = TensorInfo { decay: 0.01, scale: 1.5 };
+            let direct = Everything::each([0.3, 0.2], info, [x, y], [g]);
+            assert_eq!(change.compute(&[0.3, 0.2], info, &[x, y, g]), direct);
+            assert_eq!(measure.compute(&[0.3], info, &[x, g]), Terms::each([0.3], info, [x, g]));
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! All is inlined, so that a caller can compile a pass for the instructions of the processor at hand.
 
-use super::formula::{Change, Here, Measure, Number};
+use crate::formula::{Change, Measure, Number, TensorInfo};
 
 /// Coordinates that go through a formula side by side, each into sums of its own: a vector of AVX-512 in f32.
 pub const LANES: usize = 16;
@@ -21,7 +21,10 @@ fn numbers<V: AsRef<[T]>, T: Number, const N: usize>(vectors: &[V; N], at: usize
 /// Puts number `at` of vectors.
 #[inline(always)]
 fn put<V: AsMut<[T]>, T: Number, const N: usize>(vectors: &mut [V; N], at: usize, numbers: [T; N]) {
-    vectors.iter_mut().zip(&numbers).for_each(|(vector, &number)| vector.as_mut()[at] = number.kept());
+    vectors
+        .iter_mut()
+        .zip(&numbers)
+        .for_each(|(vector, &number)| vector.as_mut()[at] = number.flush_subnormal());
 }
 
 /// The numbers of vectors from `at` on, as many as there are lanes.
@@ -50,11 +53,11 @@ fn narrow<T: Number, const N: usize>(values: [f64; N]) -> [T; N] {
 #[inline(always)]
 pub fn change<T: Number, F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
     scalars: [f64; S],
-    here: Here<f64>,
+    info: TensorInfo<f64>,
     change: [&mut [T]; M],
     read: [&[T]; R],
 ) {
-    let (scalars, here) = (narrow(scalars), here.of());
+    let (scalars, info) = (narrow(scalars), info.of());
     let len = change.first().map_or(0, |vector| vector.len());
     let (mut change, read) = (change.map(|vector| &mut vector[..len]), read.map(|vector| &vector[..len]));
     // Few vectors are proved apart from each other before the loop, which then is the fastest. Where they are many, lanes are copied
@@ -64,13 +67,13 @@ pub fn change<T: Number, F: Change<S, M, R>, const S: usize, const M: usize, con
         let (mut changed, given) = (lanes(&change, at), lanes(&read, at));
         for lane in 0..LANES {
             let old = numbers(&changed, lane);
-            put(&mut changed, lane, F::each(scalars, here, old, numbers(&given, lane)));
+            put(&mut changed, lane, F::each(scalars, info, old, numbers(&given, lane)));
         }
         change.iter_mut().zip(&changed).for_each(|(to, from)| to[at..at + LANES].copy_from_slice(from));
     }
     for at in whole..len {
         let old = numbers(&change, at);
-        put(&mut change, at, F::each(scalars, here, old, numbers(&read, at)));
+        put(&mut change, at, F::each(scalars, info, old, numbers(&read, at)));
     }
 }
 
@@ -101,14 +104,14 @@ impl<const K: usize> Sums<K> {
     fn add<T: Number + Into<f64>, F: Measure<S, R, K>, const S: usize, const R: usize>(
         &mut self,
         scalars: [f64; S],
-        here: Here<f64>,
+        info: TensorInfo<f64>,
         read: [T; R],
         lane: usize,
     ) {
         let mut wide = [0.0; R];
         wide.iter_mut().zip(&read).for_each(|(to, from)| *to = (*from).into());
         // What a term is not taken from is not computed: the compiler leaves it out.
-        let (wide, own) = (F::each(scalars, here, wide), F::each(narrow(scalars), here.of(), read));
+        let (wide, own) = (F::each(scalars, info, wide), F::each(narrow(scalars), info.of(), read));
         for (term, lanes) in self.0.iter_mut().enumerate() {
             lanes[lane] += if F::NARROW[term] { own[term].into() } else { wide[term] };
         }
@@ -123,7 +126,7 @@ impl<const K: usize> Sums<K> {
 #[inline(always)]
 pub fn measure<T, F, const S: usize, const R: usize, const K: usize>(
     scalars: [f64; S],
-    here: Here<f64>,
+    info: TensorInfo<f64>,
     read: [&[T]; R],
     mut sums: Sums<K>,
 ) -> Sums<K>
@@ -137,11 +140,11 @@ where
     for at in (0..whole).step_by(LANES) {
         let given = lanes(&read, at);
         for lane in 0..LANES {
-            sums.add::<T, F, S, R>(scalars, here, numbers(&given, lane), lane);
+            sums.add::<T, F, S, R>(scalars, info, numbers(&given, lane), lane);
         }
     }
     for at in whole..len {
-        sums.add::<T, F, S, R>(scalars, here, numbers(&read, at), at - whole);
+        sums.add::<T, F, S, R>(scalars, info, numbers(&read, at), at - whole);
     }
     sums
 }
@@ -150,7 +153,7 @@ where
 mod tests {
     use super::*;
 
-    const HERE: Here<f64> = Here { decay: 0.25, scale: 3.0 };
+    const INFO: TensorInfo<f64> = TensorInfo { decay: 0.25, scale: 3.0 };
 
     /// Three vectors are many: lanes are copied.
     struct Mix;
@@ -158,7 +161,7 @@ mod tests {
     impl Change<1, 3, 3> for Mix {
         fn each<N: Number>(
             [a]: [N; 1],
-            Here { decay, scale }: Here<N>,
+            TensorInfo { decay, scale }: TensorInfo<N>,
             [x, y, z]: [N; 3],
             [g, h, k]: [N; 3],
         ) -> [N; 3] {
@@ -169,7 +172,7 @@ mod tests {
     struct Add;
 
     impl Change<1, 1, 1> for Add {
-        fn each<N: Number>([a]: [N; 1], _: Here<N>, [x]: [N; 1], [g]: [N; 1]) -> [N; 1] {
+        fn each<N: Number>([a]: [N; 1], _: TensorInfo<N>, [x]: [N; 1], [g]: [N; 1]) -> [N; 1] {
             [x + a * g]
         }
     }
@@ -177,7 +180,7 @@ mod tests {
     struct Squares;
 
     impl Measure<1, 2, 2> for Squares {
-        fn each<N: Number>([a]: [N; 1], _: Here<N>, [x, g]: [N; 2]) -> [N; 2] {
+        fn each<N: Number>([a]: [N; 1], _: TensorInfo<N>, [x, g]: [N; 2]) -> [N; 2] {
             [a * x * x, g]
         }
     }
@@ -187,7 +190,7 @@ mod tests {
     impl Measure<0, 1, 2> for Both {
         const NARROW: [bool; 2] = [true, false];
 
-        fn each<N: Number>(_: [N; 0], _: Here<N>, [x]: [N; 1]) -> [N; 2] {
+        fn each<N: Number>(_: [N; 0], _: TensorInfo<N>, [x]: [N; 1]) -> [N; 2] {
             [x * x, x * x]
         }
     }
@@ -200,20 +203,20 @@ mod tests {
             let [mut x, mut y, mut z] = [1, 2, 3].map(vector);
             let [g, h, k] = [4, 5, 6].map(vector);
             let wanted: Vec<[f64; 3]> =
-                (0..len).map(|i| Mix::each([0.5], HERE, [x[i], y[i], z[i]], [g[i], h[i], k[i]])).collect();
-            change::<f64, Mix, 1, 3, 3>([0.5], HERE, [&mut x, &mut y, &mut z], [&g, &h, &k]);
+                (0..len).map(|i| Mix::each([0.5], INFO, [x[i], y[i], z[i]], [g[i], h[i], k[i]])).collect();
+            change::<f64, Mix, 1, 3, 3>([0.5], INFO, [&mut x, &mut y, &mut z], [&g, &h, &k]);
             assert_eq!((0..len).map(|i| [x[i], y[i], z[i]]).collect::<Vec<_>>(), wanted);
 
             let before = x.clone();
-            change::<f64, Add, 1, 1, 1>([2.0], HERE, [&mut x], [&g]);
+            change::<f64, Add, 1, 1, 1>([2.0], INFO, [&mut x], [&g]);
             assert!((0..len).all(|i| x[i] == before[i] + 2.0 * g[i]));
 
             // Small integers: exact in any order.
             let squared = measure::<f64, Squares, 1, 2, 2>;
-            let once = squared([2.0], HERE, [&g, &h], Sums::ZERO);
+            let once = squared([2.0], INFO, [&g, &h], Sums::ZERO);
             let squares: f64 = g.iter().map(|g| 2.0 * g * g).sum();
             assert_eq!(once.total(), [squares, h.iter().sum()]);
-            assert_eq!(squared([2.0], HERE, [&g, &h], once).total()[0], 2.0 * squares, "goes on");
+            assert_eq!(squared([2.0], INFO, [&g, &h], once).total()[0], 2.0 * squares, "goes on");
         }
     }
 
@@ -223,24 +226,24 @@ mod tests {
         struct Fade;
 
         impl Change<1, 2, 0> for Fade {
-            fn each<N: Number>([keep]: [N; 1], _: Here<N>, [x, y]: [N; 2], _: [N; 0]) -> [N; 2] {
+            fn each<N: Number>([keep]: [N; 1], _: TensorInfo<N>, [x, y]: [N; 2], _: [N; 0]) -> [N; 2] {
                 [keep * x, keep * y]
             }
         }
 
         let (smallest, next) = (f32::MIN_POSITIVE, f32::MIN_POSITIVE * 0.5);
         let (mut x, mut y) = ([smallest; 20], [-1e-30f32; 20]);
-        change::<f32, Fade, 1, 2, 0>([1.0], HERE, [&mut x, &mut y], []);
+        change::<f32, Fade, 1, 2, 0>([1.0], INFO, [&mut x, &mut y], []);
         assert!((x, y) == ([smallest; 20], [-1e-30; 20]) && next > 0.0);
-        change::<f32, Fade, 1, 2, 0>([0.5], HERE, [&mut x, &mut y], []);
+        change::<f32, Fade, 1, 2, 0>([0.5], INFO, [&mut x, &mut y], []);
         assert_eq!((x, y), ([0.0; 20], [-0.5e-30; 20]));
-        (0..500).for_each(|_| change::<f32, Fade, 1, 2, 0>([0.9], HERE, [&mut x, &mut y], []));
+        (0..500).for_each(|_| change::<f32, Fade, 1, 2, 0>([0.9], INFO, [&mut x, &mut y], []));
         assert_eq!(y, [0.0; 20]);
         // A 64-bit float is as it is, and what is no number stays none.
         let (mut wide, mut other) = ([1e-310f64; 3], [1.0; 3]);
-        change::<f64, Fade, 1, 2, 0>([0.5], HERE, [&mut wide, &mut other], []);
+        change::<f64, Fade, 1, 2, 0>([0.5], INFO, [&mut wide, &mut other], []);
         assert_eq!((wide, other), ([0.5e-310; 3], [0.5; 3]));
-        change::<f32, Fade, 1, 2, 0>([f64::NAN], HERE, [&mut x, &mut y], []);
+        change::<f32, Fade, 1, 2, 0>([f64::NAN], INFO, [&mut x, &mut y], []);
         assert!(x.iter().all(|x| x.is_nan()));
     }
 
@@ -248,9 +251,9 @@ mod tests {
     #[test]
     fn terms_are_wide_unless_they_may_be_narrow() {
         let small = [1e-30f32; 20];
-        let [wide, _] = measure::<f32, Squares, 1, 2, 2>([1.0], HERE, [&small, &small], Sums::ZERO).total();
+        let [wide, _] = measure::<f32, Squares, 1, 2, 2>([1.0], INFO, [&small, &small], Sums::ZERO).total();
         assert!((wide / 2e-59 - 1.0).abs() < 1e-6, "{wide}");
-        let [narrow, beside] = measure::<f32, Both, 0, 1, 2>([], HERE, [&small], Sums::ZERO).total();
+        let [narrow, beside] = measure::<f32, Both, 0, 1, 2>([], INFO, [&small], Sums::ZERO).total();
         assert!(narrow == 0.0 && (beside / 2e-59 - 1.0).abs() < 1e-6, "{narrow} {beside}");
     }
 }

@@ -1,6 +1,6 @@
 //! A formula as the operations of a framework's tensors: for devices that only the framework reaches.
 
-use super::formula::{Here, Operation, Program};
+use crate::formula::{Operation, Program, TensorInfo};
 
 /// A framework's operations. The tensors of a run are of one shape, type and device.
 pub trait Tensors {
@@ -78,7 +78,7 @@ impl Plan {
         &self,
         narrow: bool,
         scalars: &[f64],
-        here: Here<f64>,
+        info: TensorInfo<f64>,
         mut vector: impl FnMut(usize) -> Result<F::Tensor, F::Error>,
     ) -> Result<Vec<Value<F::Tensor>>, F::Error> {
         let mut values: Vec<Option<Value<F::Tensor>>> = vec![None; self.used.len()];
@@ -92,8 +92,8 @@ impl Plan {
             let mut next = || operands.next().flatten().expect("an operand is computed before it is used");
             let value = match operation {
                 Operation::Scalar(i) => Value::Number(scalars[i]),
-                Operation::Decay => Value::Number(here.decay),
-                Operation::Scale => Value::Number(here.scale),
+                Operation::Decay => Value::Number(info.decay),
+                Operation::Scale => Value::Number(info.scale),
                 Operation::Vector(i) => Value::Tensor(vector(i)?),
                 Operation::Constant(value) => Value::Number(value),
                 Operation::Add(..) => add::<F>(next(), next())?,
@@ -193,7 +193,7 @@ fn above<F: Tensors>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::optimizers::{Change, Number};
+    use crate::formula::{Change, Number};
 
     /// Tensors of f32; each operation says no where it would compute an operand that is 13.
     struct Lists;
@@ -260,7 +260,7 @@ mod tests {
     impl Change<3, 2, 1> for Everything {
         fn each<N: Number>(
             [a, b, c]: [N; 3],
-            Here { decay, scale }: Here<N>,
+            TensorInfo { decay, scale }: TensorInfo<N>,
             [x, y]: [N; 2],
             [g]: [N; 1],
         ) -> [N; 2] {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     const SCALARS: [f64; 3] = [0.3, 0.1, 0.7];
-    const HERE: Here<f64> = Here { decay: 0.01, scale: 0.8 };
+    const HERE: TensorInfo<f64> = TensorInfo { decay: 0.01, scale: 0.8 };
 
     fn run(x: &[f32], y: &[f32], g: &[f32]) -> Result<Vec<Vec<f32>>, &'static str> {
         let plan = Plan::new(Program::of_change::<Everything, 3, 2, 1>());
@@ -310,7 +310,7 @@ mod tests {
     fn numbers_stay_numbers() {
         struct Third;
         impl Change<1, 1, 0> for Third {
-            fn each<N: Number>([a]: [N; 1], _: Here<N>, _: [N; 1], _: [N; 0]) -> [N; 1] {
+            fn each<N: Number>([a]: [N; 1], _: TensorInfo<N>, _: [N; 1], _: [N; 0]) -> [N; 1] {
                 [a / N::of(3.0)]
             }
         }

@@ -1,0 +1,403 @@
+//! The interface of every method: what it needs, which vectors it keeps, and how it makes a step.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::formula::{Change, Measure, Number, TensorInfo};
+use crate::rule::{Needs, Observation, Point, Refusal, Step, StepRule, short_type_name};
+use crate::space::Space;
+
+/// A method that moves the parameters itself and may keep vectors beside them.
+///
+/// A [`Session`](crate::Session) drives it. Every [`StepRule`] is an optimizer: `x ← (1 − η·λ)·x − η·g`.
+///
+/// # Contract
+/// An error leaves the optimizer, the parameters and the vectors exactly as they were. A coordinate whose numbers are all 0 stays
+/// 0 and adds nothing to a sum: padding and parameters without a gradient are such coordinates.
+pub trait Optimizer {
+    /// Its name, for messages.
+    fn name(&self) -> &str {
+        short_type_name::<Self>()
+    }
+
+    /// What it needs beyond the gradient and its norm.
+    fn needs(&self) -> Needs {
+        Needs::NOTHING
+    }
+
+    /// The vectors that it keeps, in the order in which [`Vectors::state`] has them.
+    fn state(&self) -> Vec<StateVector> {
+        Vec::new()
+    }
+
+    /// Observes the point, and makes the step. The size of the returned step is the effective rate: what a unit of the
+    /// (preconditioned) gradient was multiplied with, after [`StepOptions::rate`].
+    ///
+    /// # Errors
+    /// Refuses what it cannot answer, before anything changes.
+    fn step<S: Space>(
+        &mut self,
+        context: &mut StepContext<'_, S>,
+        vectors: Vectors<'_, S>,
+    ) -> Result<Step, SessionError<S::Error>>;
+
+    /// Whether the point to evaluate is not the one that is trained.
+    fn has_evaluation_point(&self) -> bool {
+        false
+    }
+
+    /// Writes the point to evaluate to `to`. Called only where [`Optimizer::has_evaluation_point`] says so.
+    fn write_evaluation_point<S: Space>(
+        &self,
+        _space: &S,
+        _x: &S::Vector,
+        _state: &[S::Vector],
+        _to: &mut S::Vector,
+    ) {
+    }
+
+    /// Whether [`StepOptions::clip`] has an effect. Methods that measure the gradient before its norm is known take it as it is.
+    fn clips(&self) -> bool {
+        true
+    }
+
+    /// Whether weight decay applies to all tensors, and not only to matrices: so for scalar rules, as in the paper's experiments.
+    fn decays_everything(&self) -> bool {
+        false
+    }
+
+    /// The weight decay that belongs to it on networks, where nothing else is asked for.
+    fn default_weight_decay(&self) -> f64 {
+        0.0
+    }
+
+    /// The number that it estimates on the way, after its last step. Its documentation says which.
+    fn estimate(&self) -> Option<f64> {
+        None
+    }
+
+    /// What a user should know of how the run goes: an estimate that is stuck, a rate that grows without end.
+    fn warning(&self) -> Option<String> {
+        None
+    }
+}
+
+/// A vector that an optimizer keeps beside the parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateVector {
+    /// Its name, in checkpoints too.
+    pub name: &'static str,
+    /// Whether it starts as a copy of the parameters, and not with zeros.
+    pub copies_parameters: bool,
+}
+
+impl StateVector {
+    /// A vector that starts with zeros.
+    pub const fn zeros(name: &'static str) -> StateVector {
+        StateVector { name, copies_parameters: false }
+    }
+
+    /// A vector that starts as a copy of the parameters.
+    pub const fn copy(name: &'static str) -> StateVector {
+        StateVector { name, copies_parameters: true }
+    }
+}
+
+/// What a run puts around a step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StepOptions {
+    /// Multiplies the learning rate: warm-up and schedule.
+    pub rate: f64,
+    /// The gradient is scaled to this norm where it is longer.
+    pub clip: Option<f64>,
+    /// `λ` in `x·(1 − η·λ)`.
+    pub weight_decay: f64,
+}
+
+impl Default for StepOptions {
+    /// No schedule, no clipping, no decay.
+    fn default() -> StepOptions {
+        StepOptions { rate: 1.0, clip: None, weight_decay: 0.0 }
+    }
+}
+
+impl StepOptions {
+    /// What multiplies a gradient of this norm: `min(1, clip/(‖g‖ + 1e-6))`, the 1e-6 being that of
+    /// `torch.nn.utils.clip_grad_norm_`.
+    pub fn gradient_scale(&self, grad_norm: f64) -> f64 {
+        self.clip.map_or(1.0, |clip| (clip / (grad_norm + 1e-6)).min(1.0))
+    }
+}
+
+/// The vectors of a step.
+#[derive(Debug)]
+pub struct Vectors<'a, S: Space> {
+    /// The parameters.
+    pub x: &'a mut S::Vector,
+    /// Their gradient.
+    pub gradient: &'a S::Vector,
+    /// What [`Optimizer::state`] names.
+    pub state: &'a mut [S::Vector],
+    pub(crate) points: Points<'a, S>,
+}
+
+impl<'a, S: Space> Vectors<'a, S> {
+    /// The parameters of the start, for a method that [needs](Needs::x0) them.
+    ///
+    /// # Panics
+    /// When the method did not say that it needs them.
+    pub fn x0(&self) -> &'a S::Vector {
+        self.points.x0.expect("a method that uses `x0` says so in `needs`")
+    }
+}
+
+/// The state vectors by name: `let [m, v] = named(vectors.state);`.
+///
+/// # Panics
+/// When there are not `N` of them.
+pub fn named<V, const N: usize>(state: &mut [V]) -> [&mut V; N] {
+    let count = state.len();
+    let state: Option<&mut [V; N]> = state.try_into().ok();
+    state.unwrap_or_else(|| panic!("the method declares {count} state vectors and uses {N}")).each_mut()
+}
+
+/// The points that a rule may go back to.
+#[derive(Debug)]
+pub(crate) struct Points<'a, S: Space> {
+    pub(crate) x0: Option<&'a S::Vector>,
+    pub(crate) origin_gradient: Option<&'a mut S::Vector>,
+    pub(crate) best: Option<[&'a mut S::Vector; 2]>,
+    pub(crate) kept: &'a mut KeptPoints,
+}
+
+/// Which of the points that a rule may go back to are there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct KeptPoints {
+    /// The lowest loss so far, where the best point is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) best: Option<f64>,
+    /// Whether the gradient of `x_0` is kept already.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) origin: bool,
+}
+
+/// Indices in the sums of a session, behind those that the caller reserved. A pass that has the norm among its terms begins there.
+pub(crate) const X0_NORM: usize = 0;
+pub(crate) const DISTANCE: usize = 1;
+pub(crate) const GRAD_SUM: usize = 2;
+pub(crate) const NORM: usize = 3;
+pub(crate) const OWN: usize = 4;
+
+/// The most sums that a method may measure in a step.
+pub const MOST_SUMS: usize = 8;
+
+/// A step in the making: a method observes the point through it, and changes vectors in its space.
+pub struct StepContext<'a, S: Space> {
+    /// The space of the vectors.
+    pub space: &'a S,
+    /// What the run puts around the step.
+    pub options: &'a StepOptions,
+    pub(crate) needs: Needs,
+    pub(crate) step: u64,
+    pub(crate) gradient: &'a S::Vector,
+    /// The parameters of the start, while their norm is not known.
+    pub(crate) x0: Option<&'a S::Vector>,
+    pub(crate) x0_norm: Option<f64>,
+    pub(crate) loss: &'a mut dyn FnMut(&[f64]) -> Option<f64>,
+    /// How many sums the caller reserved.
+    pub(crate) reserved: usize,
+    pub(crate) norm_measured: bool,
+    pub(crate) sums: &'a mut S::Sums,
+    pub(crate) values: &'a mut [f64],
+    pub(crate) seen: Option<Observation>,
+}
+
+impl<S: Space> StepContext<'_, S> {
+    /// Reads loss, norm and all that the method [needs](Optimizer::needs), in one read.
+    ///
+    /// # Errors
+    /// When the device fails, or when a value is not finite or is missing.
+    pub fn observe(&mut self) -> Result<Observation, SessionError<S::Error>> {
+        if !self.norm_measured {
+            self.space.measure_norm(self.gradient, self.sums, self.reserved + NORM);
+        }
+        self.space.read(self.sums, self.values).map_err(SessionError::Device)?;
+        let (reserved, measured) = self.values.split_at(self.reserved);
+        let norm = |v: &S::Vector, at: usize| self.space.norm(v, measured[at]).map_err(SessionError::Device);
+        let grad_norm = norm(self.gradient, NORM)?;
+        if let (Some(x0), None) = (self.x0, self.x0_norm) {
+            self.x0_norm = Some(norm(x0, X0_NORM)?);
+        }
+        let seen = Observation {
+            step: self.step,
+            grad_norm,
+            loss: (self.loss)(reserved),
+            x0_norm: self.x0_norm,
+            distance: self.needs.distance.then(|| self.space.distance(measured[DISTANCE])),
+            grad_sum: self.needs.grad_sum.then(|| measured[GRAD_SUM]),
+            dimension: Some(self.space.dimension()),
+            // The step and its length, after the schedule; a little less, so that no rounding leads beyond.
+            max_size: (1.0 - 1e-14) * S::LARGEST / grad_norm.max(1.0) / self.options.rate.abs(),
+        };
+        self.seen = Some(seen);
+        seen.check(self.needs)?;
+        Ok(seen)
+    }
+
+    /// As [`StepContext::observe`], with sums of the method's own from one pass before it.
+    ///
+    /// # Errors
+    /// As [`StepContext::observe`].
+    pub fn observe_with<F: Measure<S_, R, K>, const S_: usize, const R: usize, const K: usize>(
+        &mut self,
+        formula: F,
+        scalars: [f64; S_],
+        decay: f64,
+        read: [&S::Vector; R],
+    ) -> Result<(Observation, [f64; K]), SessionError<S::Error>> {
+        const { assert!(K <= MOST_SUMS, "more sums than a method may measure") };
+        let at = self.reserved + if F::HAS_NORM { NORM } else { OWN };
+        self.space.measure(formula, scalars, decay, read, self.sums, at);
+        self.norm_measured |= F::HAS_NORM;
+        let seen = self.observe()?;
+        let mut sums = [0.0; K];
+        sums.copy_from_slice(&self.values[at..at + K]);
+        Ok((seen, sums))
+    }
+
+    /// Changes vectors in one pass.
+    pub fn change<F: Change<C, M, R>, const C: usize, const M: usize, const R: usize>(
+        &self,
+        formula: F,
+        scalars: [f64; C],
+        decay: f64,
+        change: [&mut S::Vector; M],
+        read: [&S::Vector; R],
+    ) {
+        self.space.change(formula, scalars, decay, change, read);
+    }
+}
+
+/// Why a session made no step.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum SessionError<E> {
+    /// The method refused it. Nothing has changed.
+    #[error(transparent)]
+    Refused(Refusal),
+    /// The device failed.
+    #[error("the device failed: {0}")]
+    Device(E),
+}
+
+impl<E> From<Refusal> for SessionError<E> {
+    fn from(refusal: Refusal) -> SessionError<E> {
+        SessionError::Refused(refusal)
+    }
+}
+
+/// Refuses a gradient whose square, after the clipping, a vector of the space cannot hold.
+pub fn check_square<S: Space>(seen: &Observation, scale: f64) -> Result<(), Refusal> {
+    let norm = scale * seen.grad_norm;
+    if norm * norm > S::LARGEST {
+        return Err(Refusal::TooLarge { step: seen.step, grad_norm: seen.grad_norm });
+    }
+    Ok(())
+}
+
+/// Refuses numbers that a vector's floats cannot hold: in 32 bits 1e40 is infinite, and infinity times 0 is not a number.
+pub fn check_held<S: Space>(seen: &Observation, numbers: &[f64]) -> Result<(), Refusal> {
+    match numbers.iter().find(|number| number.is_nan() || number.abs() > S::LARGEST) {
+        Some(&size) => Err(seen.overflow(size)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses sums that are not finite: a gradient or a parameter is not, or is too large.
+pub fn check_sums(seen: &Observation, names: &[&'static str], sums: &[f64]) -> Result<(), Refusal> {
+    for (&what, &value) in names.iter().zip(sums) {
+        if !value.is_finite() {
+            return Err(Refusal::NotFinite { step: seen.step, what, value });
+        }
+    }
+    Ok(())
+}
+
+/// `x ← x·(1 − decay) − size·g`.
+pub(crate) struct Descend;
+
+impl Change<1, 1, 1> for Descend {
+    #[inline(always)]
+    fn each<N: Number>([size]: [N; 1], info: TensorInfo<N>, [x]: [N; 1], [g]: [N; 1]) -> [N; 1] {
+        [x * (N::of(1.0) - info.decay) - size * g]
+    }
+}
+
+/// `x ← from·(1 − decay) − size·g`.
+struct DescendFrom;
+
+impl Change<1, 1, 2> for DescendFrom {
+    #[inline(always)]
+    fn each<N: Number>([size]: [N; 1], info: TensorInfo<N>, _: [N; 1], [from, g]: [N; 2]) -> [N; 1] {
+        [from * (N::of(1.0) - info.decay) - size * g]
+    }
+}
+
+/// A scalar rule is an optimizer: `x ← (1 − η·λ)·from − η·g(from)`, where `from` is the current point, the best one or `x_0`.
+///
+/// Warm-up and schedule multiply the rule's size. The rule sees the gradient as it is: [`StepOptions::clip`] has no effect. An answer
+/// that breaks the rule's contract is refused after the rule has changed.
+///
+/// State: `x_0` for rules that need the distance from it, 2 vectors for those that go back to the best point, 2 for those that go back
+/// to `x_0`. A step is one pass that reads 2 vectors and writes one, and one of 2 vectors before it for the distance.
+impl<R: StepRule> Optimizer for R {
+    fn name(&self) -> &str {
+        StepRule::name(self)
+    }
+
+    fn needs(&self) -> Needs {
+        StepRule::needs(self)
+    }
+
+    fn step<S: Space>(
+        &mut self,
+        context: &mut StepContext<'_, S>,
+        vectors: Vectors<'_, S>,
+    ) -> Result<Step, SessionError<S::Error>> {
+        let seen = context.observe()?;
+        let Vectors { x, gradient, points, .. } = vectors;
+        let next = StepRule::step(self, &seen).and_then(|next| StepRule::needs(self).allow(next, &seen))?;
+        let size = next.size * context.options.rate;
+        check_held::<S>(&seen, &[size, size * seen.grad_norm])?;
+        let Points { x0, mut origin_gradient, mut best, kept } = points;
+        if let (Some([point, point_gradient]), Some(loss)) = (&mut best, seen.loss) {
+            if kept.best.is_none_or(|lowest| loss <= lowest) {
+                context.space.copy(x, point);
+                context.space.copy(gradient, point_gradient);
+                kept.best = Some(loss);
+            }
+        }
+        if let Some(to) = origin_gradient.as_mut().filter(|_| !kept.origin) {
+            context.space.copy(gradient, to);
+            kept.origin = true;
+        }
+        let decay = size * context.options.weight_decay;
+        match (next.from, best, x0.zip(origin_gradient)) {
+            (Point::Best, Some([best, gradient]), _) => {
+                context.change(DescendFrom, [size], decay, [x], [best, gradient])
+            }
+            (Point::Origin, _, Some((x0, gradient))) => {
+                context.change(DescendFrom, [size], decay, [x], [x0, gradient])
+            }
+            _ => context.change(Descend, [size], decay, [x], [gradient]),
+        }
+        Ok(Step { size, ..next })
+    }
+
+    fn clips(&self) -> bool {
+        false
+    }
+
+    fn decays_everything(&self) -> bool {
+        true
+    }
+}

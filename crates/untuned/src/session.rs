@@ -1,0 +1,420 @@
+//! The one driver of every method: observes a point, lets the method make its step, and keeps what belongs to the run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::average::Average;
+use crate::formula::{Change, Measure, Number, TensorInfo};
+use crate::optimizer::{
+    DISTANCE, GRAD_SUM, KeptPoints, MOST_SUMS, NORM, OWN, Optimizer, Points, SessionError, StateVector,
+    StepContext, StepOptions, Vectors, X0_NORM,
+};
+use crate::rule::{Needs, Observation, StepKind};
+use crate::space::Space;
+
+/// A method at work: its state vectors, the clock, `‖x_0‖`, and the options around a step.
+///
+/// The parameters and the gradient belong to the caller. `minimize`, the program's training loop, its benchmarks and the adapters for
+/// other frameworks all drive methods through this type.
+///
+/// ```
+/// use untuned::{DenseF64, RunInfo, Session, optimizers::PolyakAdam};
+///
+/// let steps = 300;
+/// let method = PolyakAdam::default().build(&RunInfo::new(steps))?; // no learning rate
+/// let mut session = Session::new(method, DenseF64::new(2))?;
+/// let (mut x, mut loss) = (vec![3.0, -2.0], f64::NAN);
+/// for _ in 0..steps {
+///     loss = x[0] * x[0] + 10.0 * x[1] * x[1];
+///     let gradient = vec![2.0 * x[0], 20.0 * x[1]];
+///     session.advance(loss, &mut x, &gradient)?;
+/// }
+/// assert!(loss < 0.01, "{loss}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Session<M, S: Space> {
+    method: M,
+    space: S,
+    /// What is put around the next step.
+    pub options: StepOptions,
+    numbers: Numbers,
+    /// The averaging of the points, where it is asked for.
+    average: Option<Average>,
+    vectors: Option<SessionVectors<S::Vector>>,
+    reserved: usize,
+    sums: S::Sums,
+    values: Vec<f64>,
+    seen: Option<Observation>,
+    last: Option<Report>,
+}
+
+/// The numbers of a session that are not the method's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+struct Numbers {
+    /// The step that comes.
+    step: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    x0_norm: Option<f64>,
+    #[serde(flatten)]
+    kept: KeptPoints,
+    /// The points in the average.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    averaged: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// What a checkpoint has of a session beside its vectors. What serde writes of it reads back to the same bits, in any format that
+/// keeps 64-bit floats exactly (`serde_json` needs its feature `float_roundtrip`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionState<M> {
+    /// The method, with its numbers.
+    pub method: M,
+    #[serde(flatten)]
+    numbers: Numbers,
+}
+
+impl<M> SessionState<M> {
+    /// A method before its first step.
+    pub fn new(method: M) -> SessionState<M> {
+        SessionState { method, numbers: Numbers::default() }
+    }
+}
+
+/// The vectors of a session.
+#[derive(Debug, Clone)]
+struct SessionVectors<V> {
+    /// The method's own.
+    state: Vec<V>,
+    x0: Option<V>,
+    origin_gradient: Option<V>,
+    /// The best point and its gradient.
+    best: Option<[V; 2]>,
+    average: Option<V>,
+}
+
+/// What a step was.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// The number of the step, from 0.
+    pub step: u64,
+    /// The loss before it, where it was given.
+    pub loss: Option<f64>,
+    /// The norm of the whole gradient, before any clipping.
+    pub grad_norm: f64,
+    /// The effective learning rate: what a unit of the (preconditioned) gradient was multiplied with.
+    pub rate: f64,
+    /// Whether it was an ordinary step, one without a gradient, or one below the method's lower bound.
+    pub kind: StepKind,
+}
+
+/// `g` and `g²`.
+struct SumAndSquare;
+
+impl Measure<0, 1, 2> for SumAndSquare {
+    #[inline(always)]
+    fn each<N: Number>(_: [N; 0], _: TensorInfo<N>, [g]: [N; 1]) -> [N; 2] {
+        [g, g * g]
+    }
+}
+
+/// `mean ← mean + weight·(x − mean)`.
+struct TakeIntoAverage;
+
+impl Change<1, 1, 1> for TakeIntoAverage {
+    #[inline(always)]
+    fn each<N: Number>([weight]: [N; 1], _: TensorInfo<N>, [mean]: [N; 1], [x]: [N; 1]) -> [N; 1] {
+        [mean + weight * (x - mean)]
+    }
+}
+
+impl<M: Optimizer, S: Space> Session<M, S> {
+    /// A method before its first step.
+    ///
+    /// # Errors
+    /// When there is no memory for its sums.
+    pub fn new(method: M, space: S) -> Result<Session<M, S>, S::Error> {
+        Session::reserving(method, space, 0)
+    }
+
+    /// The same, with room for `reserved` numbers of the caller at the beginning of [`Session::sums`]: a loss that is still on the
+    /// device can then be read together with what the method measures.
+    ///
+    /// # Errors
+    /// When there is no memory for its sums.
+    pub fn reserving(method: M, space: S, reserved: usize) -> Result<Session<M, S>, S::Error> {
+        let count = reserved + OWN + MOST_SUMS;
+        Ok(Session {
+            sums: space.sums(count)?,
+            values: vec![0.0; count],
+            method,
+            space,
+            options: StepOptions::default(),
+            numbers: Numbers::default(),
+            average: None,
+            vectors: None,
+            reserved,
+            seen: None,
+            last: None,
+        })
+    }
+
+    /// Averages the points from the first step on. The average is then the [point to evaluate](Session::evaluate), also where the
+    /// method has one of its own.
+    pub fn average(mut self, average: Average) -> Session<M, S> {
+        self.average = Some(average);
+        self
+    }
+
+    /// Makes room for the vectors, and copies what the method needs of the start. The first step does this where nobody did before.
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub fn start(&mut self, x: &S::Vector) -> Result<(), S::Error> {
+        let Session { method, space, average, .. } = self;
+        let needs = method.needs();
+        let copy = || -> Result<S::Vector, S::Error> {
+            let mut vector = space.zeros()?;
+            space.copy(x, &mut vector);
+            Ok(vector)
+        };
+        let state = |vector: StateVector| if vector.copies_parameters { copy() } else { space.zeros() };
+        let vectors = SessionVectors {
+            state: method.state().into_iter().map(state).collect::<Result<_, _>>()?,
+            x0: keeps_x0(needs).then(copy).transpose()?,
+            origin_gradient: needs.origin.then(|| space.zeros()).transpose()?,
+            best: if needs.best { Some([space.zeros()?, space.zeros()?]) } else { None },
+            average: average.map(|_| copy()).transpose()?,
+        };
+        self.vectors = Some(vectors);
+        Ok(())
+    }
+
+    /// Makes a step: `loss` is the one that was differentiated, and `gradient` is its gradient at `x`.
+    ///
+    /// # Errors
+    /// A refused step leaves `x`, the method and its vectors exactly as they were, and does not count.
+    pub fn advance(
+        &mut self,
+        loss: f64,
+        x: &mut S::Vector,
+        gradient: &S::Vector,
+    ) -> Result<Report, SessionError<S::Error>> {
+        self.advance_reading(x, gradient, |_| Some(loss))
+    }
+
+    /// Makes a step whose loss is computed from the [reserved](Session::reserving) numbers, once they are read. `None` stands for a
+    /// loss that nobody knows: a method that needs it refuses the step.
+    ///
+    /// # Errors
+    /// As [`Session::advance`].
+    pub fn advance_reading(
+        &mut self,
+        x: &mut S::Vector,
+        gradient: &S::Vector,
+        mut loss: impl FnMut(&[f64]) -> Option<f64>,
+    ) -> Result<Report, SessionError<S::Error>> {
+        let starts = self.vectors.is_none();
+        if starts {
+            self.start(x).map_err(SessionError::Device)?;
+        }
+        let result = self.step(x, gradient, &mut loss);
+        if starts && result.is_err() {
+            // The next step may be from another point: that one is then the start.
+            self.vectors = None;
+        }
+        result
+    }
+
+    fn step(
+        &mut self,
+        x: &mut S::Vector,
+        gradient: &S::Vector,
+        loss: &mut dyn FnMut(&[f64]) -> Option<f64>,
+    ) -> Result<Report, SessionError<S::Error>> {
+        let Session { method, space, options, numbers, average, vectors, reserved, sums, values, .. } = self;
+        let Some(vectors) = vectors else { unreachable!("the vectors are made before a step") };
+        let (needs, at) = (method.needs(), *reserved);
+        let SessionVectors { state, x0, origin_gradient, best, average: mean } = vectors;
+        let x0 = x0.as_ref();
+        if let (Some(x0), true) = (x0, needs.distance) {
+            space.measure_distance(x, x0, sums, at + DISTANCE);
+        }
+        if let (Some(x0), true, None) = (x0, needs.x0_norm, numbers.x0_norm) {
+            space.measure_norm(x0, sums, at + X0_NORM);
+        }
+        if needs.grad_sum {
+            const { assert!(GRAD_SUM + 1 == NORM) };
+            space.measure(SumAndSquare, [], 0.0, [gradient], sums, at + GRAD_SUM);
+        }
+        let mut context = StepContext {
+            space: &*space,
+            options: &*options,
+            needs,
+            step: numbers.step,
+            gradient,
+            x0: x0.filter(|_| needs.x0_norm),
+            x0_norm: numbers.x0_norm,
+            loss,
+            reserved: at,
+            norm_measured: needs.grad_sum,
+            sums,
+            values,
+            seen: None,
+        };
+        let mut kept = numbers.kept;
+        let points = Points {
+            x0,
+            origin_gradient: origin_gradient.as_mut(),
+            best: best.as_mut().map(|best| best.each_mut()),
+            kept: &mut kept,
+        };
+        let vectors = Vectors { x: &mut *x, gradient, state, points };
+        let made = method.step(&mut context, vectors);
+        let (seen, x0_norm) = (context.seen, context.x0_norm);
+        self.seen = seen;
+        let made = made?;
+        let seen = seen.expect("a method observes the point before it makes a step");
+        if let (Some(average), Some(mean)) = (average, mean) {
+            numbers.averaged = numbers.averaged.saturating_add(1);
+            match numbers.averaged {
+                1 => space.copy(x, mean),
+                count => space.change(TakeIntoAverage, [average.weight(count)], 0.0, [mean], [&*x]),
+            }
+        }
+        *numbers =
+            Numbers { step: numbers.step.saturating_add(1), x0_norm, kept, averaged: numbers.averaged };
+        let Observation { step, loss, grad_norm, .. } = seen;
+        let report = Report { step, loss, grad_norm, rate: made.size, kind: made.kind };
+        self.last = Some(report);
+        Ok(report)
+    }
+
+    /// Counts a step that was not made, for a loop that counts refused steps.
+    pub fn skip(&mut self) {
+        self.numbers.step = self.numbers.step.saturating_add(1);
+    }
+
+    /// Whether the point to evaluate is not the one that is trained.
+    pub fn has_evaluation_point(&self) -> bool {
+        self.average.is_some() || self.method.has_evaluation_point()
+    }
+
+    /// Writes the point to evaluate to `to`: the average, the method's own point, or `x`. Before the first step it is `x`.
+    pub fn write_evaluation_point(&self, x: &S::Vector, to: &mut S::Vector) {
+        match &self.vectors {
+            Some(SessionVectors { average: Some(mean), .. }) => self.space.copy(mean, to),
+            Some(vectors) if self.method.has_evaluation_point() => {
+                self.method.write_evaluation_point(&self.space, x, &vectors.state, to);
+            }
+            _ => self.space.copy(x, to),
+        }
+    }
+
+    /// Does something with the point to evaluate, which for averages and Schedule-Free methods is not `x`.
+    ///
+    /// # Errors
+    /// When there is no memory for that point.
+    pub fn evaluate<T>(&self, x: &S::Vector, work: impl FnOnce(&S::Vector) -> T) -> Result<T, S::Error> {
+        if !self.has_evaluation_point() {
+            return Ok(work(x));
+        }
+        let mut point = self.space.zeros()?;
+        self.write_evaluation_point(x, &mut point);
+        Ok(work(&point))
+    }
+
+    /// The method, with its numbers.
+    pub fn method(&self) -> &M {
+        &self.method
+    }
+
+    /// The space of the vectors.
+    pub fn space(&self) -> &S {
+        &self.space
+    }
+
+    /// The same, to be changed: a checkpoint has the scales of tensors, too.
+    pub fn space_mut(&mut self) -> &mut S {
+        &mut self.space
+    }
+
+    /// The sums of the next step. The first ones are [the caller's](Session::reserving).
+    pub fn sums(&mut self) -> &mut S::Sums {
+        &mut self.sums
+    }
+
+    /// The number of the step that comes, from 0.
+    pub fn steps(&self) -> u64 {
+        self.numbers.step
+    }
+
+    /// `‖x_0‖`, where the method needs it and a step was made.
+    pub fn x0_norm(&self) -> Option<f64> {
+        self.numbers.x0_norm
+    }
+
+    /// What the last step saw, also where it was refused.
+    pub fn seen(&self) -> Option<&Observation> {
+        self.seen.as_ref()
+    }
+
+    /// The last step that was made.
+    pub fn last(&self) -> Option<&Report> {
+        self.last.as_ref()
+    }
+
+    /// What a checkpoint needs beside the parameters: the numbers, and the [vectors](Session::vectors).
+    pub fn save(&self) -> SessionState<M>
+    where
+        M: Clone,
+    {
+        SessionState { method: self.method.clone(), numbers: self.numbers }
+    }
+
+    /// Goes on from saved numbers. The vectors are to be filled through [`Session::vectors_mut`], after [`Session::start`].
+    pub fn load(&mut self, state: SessionState<M>) {
+        (self.method, self.numbers) = (state.method, state.numbers);
+        (self.seen, self.last) = (None, None);
+    }
+
+    /// The names of all vectors that a run of the method keeps, in order.
+    pub fn vector_names(&self) -> Vec<&'static str> {
+        let needs = self.method.needs();
+        let state = self.method.state().into_iter().map(|vector| vector.name);
+        let others = [
+            (keeps_x0(needs), "x0"),
+            (needs.origin, "origin_gradient"),
+            (needs.best, "best"),
+            (needs.best, "best_gradient"),
+            (self.average.is_some(), "average"),
+        ];
+        state.chain(others.into_iter().filter(|(kept, _)| *kept).map(|(_, name)| name)).collect()
+    }
+
+    /// All vectors with their names; none before the start.
+    pub fn vectors(&self) -> impl Iterator<Item = (&'static str, &S::Vector)> {
+        let vectors = self.vectors.iter().flat_map(|vectors| {
+            let SessionVectors { state, x0, origin_gradient, best, average } = vectors;
+            state.iter().chain(x0).chain(origin_gradient).chain(best.iter().flatten()).chain(average)
+        });
+        self.vector_names().into_iter().zip(vectors)
+    }
+
+    /// All vectors with their names, to be filled from a checkpoint; none before the start.
+    pub fn vectors_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut S::Vector)> {
+        let names = self.vector_names();
+        let vectors = self.vectors.iter_mut().flat_map(|vectors| {
+            let SessionVectors { state, x0, origin_gradient, best, average } = vectors;
+            state.iter_mut().chain(x0).chain(origin_gradient).chain(best.iter_mut().flatten()).chain(average)
+        });
+        names.into_iter().zip(vectors)
+    }
+}
+
+fn keeps_x0(needs: Needs) -> bool {
+    needs.x0 || needs.distance || needs.origin || needs.x0_norm
+}
