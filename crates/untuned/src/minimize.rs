@@ -106,7 +106,7 @@ impl From<&Iterate<'_>> for Row {
 
 /// An iterate that was kept.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Kept {
+pub struct Snapshot {
     /// `t`.
     pub step: u64,
     /// Its loss.
@@ -155,11 +155,11 @@ pub struct Run {
     /// How it ended.
     pub outcome: Outcome,
     /// The last iterate.
-    pub last: Kept,
+    pub last: Snapshot,
     /// The best iterate; ties go to the later one. Its loss is infinite only when that of `x_0` was not finite.
-    pub best: Kept,
+    pub best: Snapshot,
     /// The average of `x_0 … x_{T−1}` and its loss, if it was asked for.
-    pub average: Option<Kept>,
+    pub average: Option<Snapshot>,
     /// How often the loss was below the method's lower bound.
     pub below_bound: u64,
     /// What the method [warns](Optimizer::warning) of at the end.
@@ -212,7 +212,7 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
         let (mut x, mut gradient) = (x0.to_vec(), vec![0.0; dimension]);
         // The point that a step was made from: observers see it, and it may be the best one.
         let mut from = x0.to_vec();
-        let mut best = Kept { step: 0, loss: f64::INFINITY, x: x0.to_vec() };
+        let mut best = Snapshot { step: 0, loss: f64::INFINITY, x: x0.to_vec() };
         let mut average = self.average.map(|kind| (kind, x0.to_vec()));
         let (mut trace, mut below_bound, mut step) = (Vec::new(), 0, 0);
 
@@ -268,9 +268,9 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
             if session.has_evaluation_point() {
                 session.write_evaluation_point(&x, &mut point);
             }
-            Kept { step, loss: problem.value(&point), x: point }
+            Snapshot { step, loss: problem.value(&point), x: point }
         });
-        let last = Kept { step, loss, x: from };
+        let last = Snapshot { step, loss, x: from };
         let warning = session.method().warning();
         Ok(Run { outcome, last, best, average, below_bound, warning, trace })
     }

@@ -85,7 +85,7 @@ pub trait Optimizer {
 /// A vector that an optimizer keeps beside the parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateVector {
-    /// Its name, in checkpoints too.
+    /// Its name, in checkpoints too. The session has vectors of its own: `x0`, `origin_gradient`, `best`, `best_gradient`, `average`.
     pub name: &'static str,
     /// Whether it starts as a copy of the parameters, and not with zeros.
     pub copies_parameters: bool,
@@ -167,12 +167,12 @@ pub(crate) struct Points<'a, S: Space> {
     pub(crate) x0: Option<&'a S::Vector>,
     pub(crate) origin_gradient: Option<&'a mut S::Vector>,
     pub(crate) best: Option<[&'a mut S::Vector; 2]>,
-    pub(crate) kept: &'a mut KeptPoints,
+    pub(crate) kept: &'a mut JumpPoints,
 }
 
 /// Which of the points that a rule may go back to are there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct KeptPoints {
+pub(crate) struct JumpPoints {
     /// The lowest loss so far, where the best point is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) best: Option<f64>,
@@ -241,6 +241,9 @@ impl<S: Space> StepContext<'_, S> {
         };
         self.seen = Some(seen);
         seen.check(self.needs)?;
+        if !self.options.rate.is_finite() {
+            return Err(seen.overflow(self.options.rate).into());
+        }
         Ok(seen)
     }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::average::Average;
 use crate::formula::{Change, Measure, Number, TensorInfo};
 use crate::optimizer::{
-    DISTANCE, GRAD_SUM, KeptPoints, MOST_SUMS, NORM, OWN, Optimizer, Points, SessionError, StateVector,
+    DISTANCE, GRAD_SUM, JumpPoints, MOST_SUMS, NORM, OWN, Optimizer, Points, SessionError, StateVector,
     StepContext, StepOptions, Vectors, X0_NORM,
 };
 use crate::rule::{Needs, Observation, StepKind};
@@ -56,7 +56,7 @@ struct Numbers {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     x0_norm: Option<f64>,
     #[serde(flatten)]
-    kept: KeptPoints,
+    kept: JumpPoints,
     /// The points in the average.
     #[serde(default, skip_serializing_if = "is_zero")]
     averaged: u64,

@@ -1,6 +1,6 @@
 //! Passes over numbers in memory, for spaces whose vectors are slices: loops that the compiler makes vector code of.
 //!
-//! All is inlined, so that a caller can compile a pass for the instructions of the processor at hand.
+//! All is inlined, so that a caller can compile a pass for the instructions of the CPU at hand.
 
 use crate::formula::{Change, Measure, Number, TensorInfo};
 

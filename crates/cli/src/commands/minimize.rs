@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use untuned::average::Average;
-use untuned::minimize::{Iterate, Kept};
+use untuned::minimize::{Iterate, Snapshot};
 use untuned::spec::number;
 use untuned::{MethodSpec, Minimizer, Outcome, Problem, Run, RunInfo};
 use untuned_lab::trace::TraceFile;
@@ -182,8 +182,8 @@ fn result(
     f_star: Option<f64>,
     run: &Run,
 ) -> Printed {
-    let gap = |kept: &Kept| f_star.map(|f| kept.loss - f);
-    let value = |kept: &Kept| Value { loss: kept.loss, gap: gap(kept) };
+    let gap = |kept: &Snapshot| f_star.map(|f| kept.loss - f);
+    let value = |kept: &Snapshot| Value { loss: kept.loss, gap: gap(kept) };
     Printed {
         problem: problem.to_string(),
         rule: rule.to_string(),
@@ -208,7 +208,7 @@ fn words(
     let mut text = format!("{problem} with {rule}, {} steps: {}\n\n", args.steps, outcome(run));
     // Writing to a string cannot fail.
     let _ = writeln!(text, "  {:8} {:<24} gap", "", "loss");
-    let mut row = |name: &str, kept: &Kept, note: String| {
+    let mut row = |name: &str, kept: &Snapshot, note: String| {
         let gap = f_star.map_or("not known".to_string(), |f| gap_in_words(kept.loss, f));
         let _ = writeln!(text, "  {name:8} {:<24} {gap:<26} {note}", number(kept.loss));
     };
