@@ -207,9 +207,11 @@ pub struct StepContext<'a, S: Space> {
     /// How many sums the caller reserved.
     pub(crate) reserved: usize,
     pub(crate) norm_measured: bool,
+    /// How many sums there are to read, those of the caller included.
+    pub(crate) measured: usize,
     pub(crate) sums: &'a mut S::Sums,
     pub(crate) values: &'a mut [f64],
-    pub(crate) seen: Option<Observation>,
+    pub(crate) seen: &'a mut Option<Observation>,
 }
 
 impl<S: Space> StepContext<'_, S> {
@@ -221,8 +223,9 @@ impl<S: Space> StepContext<'_, S> {
         if !self.norm_measured {
             self.space.measure_norm(self.gradient, self.sums, self.reserved + NORM);
         }
-        self.space.read(self.sums, self.values).map_err(SessionError::Device)?;
-        let (reserved, measured) = self.values.split_at(self.reserved);
+        let values = &mut self.values[..self.measured];
+        self.space.read(self.sums, values).map_err(SessionError::Device)?;
+        let (reserved, measured) = values.split_at(self.reserved);
         let norm = |v: &S::Vector, at: usize| self.space.norm(v, measured[at]).map_err(SessionError::Device);
         let grad_norm = norm(self.gradient, NORM)?;
         if let (Some(x0), None) = (self.x0, self.x0_norm) {
@@ -237,9 +240,9 @@ impl<S: Space> StepContext<'_, S> {
             grad_sum: self.needs.grad_sum.then(|| measured[GRAD_SUM]),
             dimension: Some(self.space.dimension()),
             // The step and its length, after the schedule; a little less, so that no rounding leads beyond.
-            max_size: (1.0 - 1e-14) * S::LARGEST / grad_norm.max(1.0) / self.options.rate.abs(),
+            max_size: (1.0 - 1e-14) * S::LARGEST / (grad_norm.max(1.0) * self.options.rate.abs()),
         };
-        self.seen = Some(seen);
+        *self.seen = Some(seen);
         seen.check(self.needs)?;
         if !self.options.rate.is_finite() {
             return Err(seen.overflow(self.options.rate).into());
@@ -262,6 +265,7 @@ impl<S: Space> StepContext<'_, S> {
         let at = self.reserved + if F::HAS_NORM { NORM } else { OWN };
         self.space.measure(formula, scalars, decay, read, self.sums, at);
         self.norm_measured |= F::HAS_NORM;
+        self.measured = at + K;
         let seen = self.observe()?;
         let mut sums = [0.0; K];
         sums.copy_from_slice(&self.values[at..at + K]);
@@ -368,7 +372,7 @@ impl<R: StepRule> Optimizer for R {
     ) -> Result<Step, SessionError<S::Error>> {
         let seen = context.observe()?;
         let Vectors { x, gradient, points, .. } = vectors;
-        let next = StepRule::step(self, &seen).and_then(|next| StepRule::needs(self).allow(next, &seen))?;
+        let next = StepRule::step(self, &seen).and_then(|next| context.needs.allow(next, &seen))?;
         let size = next.size * context.options.rate;
         check_held::<S>(&seen, &[size, size * seen.grad_norm])?;
         let Points { x0, mut origin_gradient, mut best, kept } = points;

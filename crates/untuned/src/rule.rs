@@ -134,12 +134,25 @@ impl Observation {
     /// Names the value and the step.
     #[inline]
     pub fn check(&self, needs: Needs) -> Result<(), Refusal> {
+        let fits = |value: Option<f64>, needed: bool| value.map_or(!needed, f64::is_finite);
+        let fine = fits(self.loss, needs.loss)
+            & fits(self.x0_norm, needs.x0_norm)
+            & fits(self.distance, needs.distance)
+            & fits(self.grad_sum, needs.grad_sum)
+            & (self.dimension.is_some() | !needs.dimension)
+            & (self.grad_norm.is_finite() & (self.grad_norm >= 0.0));
+        if fine { Ok(()) } else { Err(self.fault(needs)) }
+    }
+
+    /// What [`Observation::check`] refuses.
+    #[cold]
+    fn fault(&self, needs: Needs) -> Refusal {
         let step = self.step;
         if let Some(loss) = self.loss.filter(|loss| !loss.is_finite()) {
-            return Err(Refusal::Loss { step, loss });
+            return Refusal::Loss { step, loss };
         }
         if !(self.grad_norm.is_finite() && self.grad_norm >= 0.0) {
-            return Err(Refusal::Gradient { step, grad_norm: self.grad_norm });
+            return Refusal::Gradient { step, grad_norm: self.grad_norm };
         }
         let numbers = [
             ("loss", needs.loss, self.loss),
@@ -149,15 +162,12 @@ impl Observation {
         ];
         for (what, needed, value) in numbers {
             match value {
-                Some(value) if !value.is_finite() => return Err(Refusal::NotFinite { step, what, value }),
-                None if needed => return Err(Refusal::Missing { step, what }),
+                Some(value) if !value.is_finite() => return Refusal::NotFinite { step, what, value },
+                None if needed => return Refusal::Missing { step, what },
                 _ => {}
             }
         }
-        if needs.dimension && self.dimension.is_none() {
-            return Err(Refusal::Missing { step, what: "dimension" });
-        }
-        Ok(())
+        Refusal::Missing { step, what: "dimension" }
     }
 
     /// The loss.

@@ -235,7 +235,9 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         gradient: &S::Vector,
         loss: &mut dyn FnMut(&[f64]) -> Option<f64>,
     ) -> Result<Report, SessionError<S::Error>> {
-        let Session { method, space, options, numbers, average, vectors, reserved, sums, values, .. } = self;
+        let Session { method, space, options, numbers, average, vectors, reserved, sums, values, seen, last } =
+            self;
+        *seen = None;
         let Some(vectors) = vectors else { unreachable!("the vectors are made before a step") };
         let (needs, at) = (method.needs(), *reserved);
         let SessionVectors { state, x0, origin_gradient, best, average: mean } = vectors;
@@ -261,9 +263,10 @@ impl<M: Optimizer, S: Space> Session<M, S> {
             loss,
             reserved: at,
             norm_measured: needs.grad_sum,
+            measured: at + OWN,
             sums,
             values,
-            seen: None,
+            seen: &mut *seen,
         };
         let mut kept = numbers.kept;
         let points = Points {
@@ -274,10 +277,9 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         };
         let vectors = Vectors { x: &mut *x, gradient, state, points };
         let made = method.step(&mut context, vectors);
-        let (seen, x0_norm) = (context.seen, context.x0_norm);
-        self.seen = seen;
+        let x0_norm = context.x0_norm;
         let made = made?;
-        let seen = seen.expect("a method observes the point before it makes a step");
+        let seen = seen.as_ref().expect("a method observes the point before it makes a step");
         if let (Some(average), Some(mean)) = (average, mean) {
             numbers.averaged = numbers.averaged.saturating_add(1);
             match numbers.averaged {
@@ -287,9 +289,9 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         }
         *numbers =
             Numbers { step: numbers.step.saturating_add(1), x0_norm, kept, averaged: numbers.averaged };
-        let Observation { step, loss, grad_norm, .. } = seen;
+        let &Observation { step, loss, grad_norm, .. } = seen;
         let report = Report { step, loss, grad_norm, rate: made.size, kind: made.kind };
-        self.last = Some(report);
+        *last = Some(report);
         Ok(report)
     }
 

@@ -129,6 +129,9 @@ impl TensorRange {
         part: Range<usize>,
         mut work: impl FnMut(Range<usize>, TensorInfo<f64>),
     ) {
+        if tensors.is_empty() && !part.is_empty() {
+            return work(part, TensorInfo { decay: 0.0, scale: 1.0 });
+        }
         let first = tensors.partition_point(|tensor| tensor.range.end <= part.start);
         let mut done = part.start;
         let mut until = |end: usize, decay: f64, scale: f64| {
