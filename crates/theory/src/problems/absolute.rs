@@ -19,7 +19,7 @@ pub struct Absolute {
     known: Known,
 }
 
-pub(super) const ENTRY: Info = Info {
+pub(super) const INFO: Info = Info {
     name: "absolute",
     aliases: &[],
     formula: "‖Ax − b‖₁ + f*, b = A x*, A and x* standard normal",

@@ -25,7 +25,7 @@ pub struct L4Regression {
     known: Known,
 }
 
-pub(super) const ENTRY: Info = Info {
+pub(super) const INFO: Info = Info {
     name: "l4-regression",
     aliases: &[],
     formula: "mean (a_i·x − b_i)⁴, b = A x̄ + noise·z, A, x̄ and z standard normal",

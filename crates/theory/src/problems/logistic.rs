@@ -74,7 +74,7 @@ pub enum DataError {
 }
 
 #[cfg(feature = "datasets")]
-pub(super) const ENTRY: Info = Info {
+pub(super) const INFO: Info = Info {
     name: "logistic",
     aliases: &[],
     formula: "mean ln(1 + exp(−y_i a_i·w)) + l2/2·‖w‖² on the breast-cancer data, standardised, with intercept",

@@ -27,26 +27,26 @@ pub use separable_quartic::{SeparableQuartic, Start};
 pub use sum_exp::SumExp;
 
 /// A problem that can be made from a spec string.
-struct Named {
-    entry: &'static Info,
+struct Row {
+    info: &'static Info,
     build: fn(&Spec) -> Result<Box<dyn Problem + Send>, SpecError>,
 }
 
-const TABLE: &[Named] = &[
-    Named { entry: &quartic::ENTRY, build: |spec| Ok(Box::new(Quartic::from_spec(spec))) },
-    Named { entry: &separable_quartic::ENTRY, build: |spec| Ok(Box::new(SeparableQuartic::from_spec(spec))) },
-    Named { entry: &quadratic::ENTRY, build: |spec| Ok(Box::new(Quadratic::from_spec(spec)?)) },
-    Named { entry: &sum_exp::ENTRY, build: |spec| Ok(Box::new(SumExp::from_spec(spec))) },
+const TABLE: &[Row] = &[
+    Row { info: &quartic::INFO, build: |spec| Ok(Box::new(Quartic::from_spec(spec))) },
+    Row { info: &separable_quartic::INFO, build: |spec| Ok(Box::new(SeparableQuartic::from_spec(spec))) },
+    Row { info: &quadratic::INFO, build: |spec| Ok(Box::new(Quadratic::from_spec(spec)?)) },
+    Row { info: &sum_exp::INFO, build: |spec| Ok(Box::new(SumExp::from_spec(spec))) },
     #[cfg(feature = "datasets")]
-    Named { entry: &logistic::ENTRY, build: |spec| Ok(Box::new(Logistic::from_spec(spec)?)) },
-    Named { entry: &l4_regression::ENTRY, build: |spec| Ok(Box::new(L4Regression::from_spec(spec)?)) },
-    Named { entry: &absolute::ENTRY, build: |spec| Ok(Box::new(Absolute::from_spec(spec))) },
-    Named { entry: &rosenbrock::ENTRY, build: |spec| Ok(Box::new(Rosenbrock::from_spec(spec))) },
+    Row { info: &logistic::INFO, build: |spec| Ok(Box::new(Logistic::from_spec(spec)?)) },
+    Row { info: &l4_regression::INFO, build: |spec| Ok(Box::new(L4Regression::from_spec(spec)?)) },
+    Row { info: &absolute::INFO, build: |spec| Ok(Box::new(Absolute::from_spec(spec))) },
+    Row { info: &rosenbrock::INFO, build: |spec| Ok(Box::new(Rosenbrock::from_spec(spec))) },
 ];
 
 /// All problems, the paper's first.
 pub fn catalog() -> Vec<&'static Info> {
-    TABLE.iter().map(|named| named.entry).collect()
+    TABLE.iter().map(|row| row.info).collect()
 }
 
 /// A problem and its parameters, checked, as a text: `quartic:l1=1000`.
@@ -59,8 +59,8 @@ impl ProblemSpec {
     /// # Errors
     /// When the parameters do not fit together.
     pub fn build(&self) -> Result<Box<dyn Problem + Send>, SpecError> {
-        let named = TABLE.iter().find(|named| named.entry.name == self.0.name());
-        (named.expect("a parsed spec names a problem of the table").build)(&self.0)
+        let row = TABLE.iter().find(|row| row.info.name == self.0.name());
+        (row.expect("a parsed spec names a problem of the table").build)(&self.0)
     }
 
     /// The problem's name.

@@ -16,7 +16,7 @@ pub struct Quadratic {
     known: Known,
 }
 
-pub(super) const ENTRY: Info = Info {
+pub(super) const INFO: Info = Info {
     name: "quadratic",
     aliases: &[],
     formula: "½ Σ λ_i x_i² + f*, λ_i log-spaced from 1 to 1/condition",

@@ -15,7 +15,7 @@ pub struct Quartic {
     known: Known,
 }
 
-pub(super) const ENTRY: Info = Info {
+pub(super) const INFO: Info = Info {
     name: "quartic",
     aliases: &[],
     formula: "l0·l1²/72·x⁴ + l0/4·x² + f*",

@@ -12,7 +12,7 @@ pub struct Rosenbrock {
     known: Known,
 }
 
-pub(super) const ENTRY: Info = Info {
+pub(super) const INFO: Info = Info {
     name: "rosenbrock",
     aliases: &[],
     formula: "Σ 100·(x_{i+1} − x_i²)² + (1 − x_i)², not convex",

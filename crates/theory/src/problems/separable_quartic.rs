@@ -30,7 +30,7 @@ pub enum Start {
     Equal,
 }
 
-pub(super) const ENTRY: Info = Info {
+pub(super) const INFO: Info = Info {
     name: "separable-quartic",
     aliases: &[],
     formula: "Σ (l0·l1²/72·x_i⁴ + l0/4·x_i²) + f*",

@@ -23,7 +23,7 @@ pub struct SumExp {
     known: Known,
 }
 
-pub(super) const ENTRY: Info = Info {
+pub(super) const INFO: Info = Info {
     name: "sum-exp",
     aliases: &[],
     formula: "Σ cosh(a_i u_i)/a_i², u = Q(x − x*), a_i log-spaced from 1 to sharpness",
