@@ -6,8 +6,9 @@ use burn::module::Module;
 use burn::nn::{Linear, LinearConfig, Relu};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
 use untuned::formula::{Change, Number, TensorInfo};
-use untuned::optimizer::named;
+use untuned::optimizer::{check_held, named};
 use untuned::{
     Observation, Optimizer, Refusal, SessionError, Space, StateVector, Step, StepContext, StepRule, Vectors,
 };
@@ -16,10 +17,14 @@ use untuned_burn::{StepError, Stepper};
 const STEPS: u64 = 500;
 
 /// A rule only says how long a step is. This one halves its rate where the loss has risen.
-#[derive(Debug, Clone)]
-struct Halving {
-    rate: f64,
-    before: Option<f64>,
+///
+/// To train, it need only be a [`StepRule`] and `Clone`. `PartialEq` and serde are for saving a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Halving {
+    /// The size of the last step.
+    pub rate: f64,
+    /// The loss before it.
+    pub before: Option<f64>,
 }
 
 impl StepRule for Halving {
@@ -37,22 +42,25 @@ impl StepRule for Halving {
 
 /// An optimizer moves the parameters itself. This one is Signum: every number moves by the same length, down the sign of a mean of its
 /// gradients. The length decays to 0 over the run.
-#[derive(Debug, Clone)]
-struct Signum {
-    rate: f64,
-    keep: f64,
-    steps: u64,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Signum {
+    /// The length of the first step.
+    pub rate: f64,
+    /// The weight of the old mean in the new one.
+    pub keep: f64,
+    /// The steps of the run.
+    pub steps: u64,
 }
 
-/// What happens to each number: `m ← keep·m + (1 − keep)·g`, `x ← x − size·sign(m)`. Every device runs this formula.
+/// What happens to each number: `m ← keep·m + (1 − keep)·g`, `x ← x·(1 − decay) − size·sign(m)`. Every device runs this formula.
 struct Move;
 
 impl Change<2, 2, 1> for Move {
-    fn each<N: Number>([size, keep]: [N; 2], _: TensorInfo<N>, [x, m]: [N; 2], [g]: [N; 1]) -> [N; 2] {
+    fn each<N: Number>([size, keep]: [N; 2], info: TensorInfo<N>, [x, m]: [N; 2], [g]: [N; 1]) -> [N; 2] {
         let (zero, one) = (N::of(0.0), N::of(1.0));
         let m = keep * m + (one - keep) * g;
         let sign = m.above(zero, one, zero) - (-m).above(zero, one, zero);
-        [x - size * sign, m]
+        [x * (one - info.decay) - size * sign, m]
     }
 }
 
@@ -69,9 +77,19 @@ impl Optimizer for Signum {
         let seen = context.observe()?;
         let left = self.steps.saturating_sub(seen.step) as f64 / self.steps as f64;
         let step = Step::new(self.rate * left * context.options.rate, &seen)?;
+        check_held::<S>(&seen, &[step.size])?;
         let [m] = named(state);
-        context.change(Move, [step.size, self.keep], 0.0, [x, m], [gradient]);
+        let decay = step.size * context.options.weight_decay;
+        context.change(Move, [step.size, self.keep], decay, [x, m], [gradient]);
         Ok(step)
+    }
+
+    fn clips(&self) -> bool {
+        false
+    }
+
+    fn default_weight_decay(&self) -> f64 {
+        0.001
     }
 }
 
@@ -115,7 +133,8 @@ fn train<M: Optimizer + Clone>(method: M) -> Result<(f64, f64), StepError> {
     Ok((losses[0], losses[losses.len() - 1]))
 }
 
-fn main() -> Result<(), StepError> {
+/// Trains with both.
+pub fn main() -> Result<(), StepError> {
     let trained = [
         ("Halving", train(Halving { rate: 0.1, before: None })?),
         ("Signum", train(Signum { rate: 0.01, keep: 0.9, steps: STEPS })?),

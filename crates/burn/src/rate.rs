@@ -198,7 +198,7 @@ impl<R: StepRule + Clone> Inner<R> {
             self.session = Some(self.new_session(taken.slots.clone())?);
         }
         let Inner { session: Some(session), state, seen, .. } = self else { unreachable!("made above") };
-        session.load(state.clone());
+        session.rewind(state.clone());
         let keeps_start = !session.vector_names().is_empty();
         if keeps_start && session.steps() > 0 && session.vectors().next().is_none() {
             return Err(StepError::NoStart { rule: StepRule::name(session.method()).to_string() });
@@ -235,7 +235,7 @@ impl<R: StepRule + Clone> Inner<R> {
         let next =
             next.expect("no batch was shown since the last step: call `Rate::observe` in `TrainStep::step`");
         if let (Err(_), Some(session)) = (&next, &mut self.session) {
-            session.load(self.state.clone());
+            session.rewind(self.state.clone());
             if session.steps() == 0 {
                 // The next step may be from another point, which then is the start.
                 self.session = None;

@@ -180,7 +180,7 @@ impl<M: Optimizer + Clone + PartialEq + Serialize + DeserializeOwned> Stepper<M>
         }
         let mut session = self.new_session(space)?;
         let names = session.vector_names();
-        session.load(saved.state);
+        session.rewind(saved.state.clone());
         if session.vector_names() != names {
             return Err(StepError::Record(
                 "its numbers are not those of the method that it names".to_string(),
@@ -188,13 +188,13 @@ impl<M: Optimizer + Clone + PartialEq + Serialize + DeserializeOwned> Stepper<M>
         }
         let mut best = None;
         if session.steps() > 0 {
-            let mut vector = |name| unpack(session.space(), name, &mut tensors);
-            let vectors = names.into_iter().map(&mut vector).collect::<Result<Vec<_>, _>>()?;
+            session.load(saved.state, &x, |space, name, to| {
+                *to = unpack(space, name, &mut tensors)?;
+                Ok::<(), StepError>(())
+            })?;
             if let Some(loss) = saved.best {
-                best = Some((loss, vector("best_point")?));
+                best = Some((loss, unpack(session.space(), "best_point", &mut tensors)?));
             }
-            session.start(&x)?;
-            session.vectors_mut().zip(vectors).for_each(|((_, to), from)| *to = from);
         }
         if let Some(name) = tensors.keys().min() {
             return Err(StepError::Record(format!("no parameter of the module has the vector `{name}`")));

@@ -240,11 +240,7 @@ impl<M: Optimizer + Clone> Stepper<M> {
 
     /// The method before its first step, with room for the loss.
     pub(crate) fn new_session(&self, space: Parameters) -> Result<Session<M, Parameters>, StepError> {
-        let session = Session::reserving(self.made_for.method.clone(), space, 1)?;
-        Ok(match self.made_for.average {
-            Some(average) => session.average(average),
-            None => session,
-        })
+        Ok(Session::reserving(self.made_for.method.clone(), space, 1)?.average(self.made_for.average))
     }
 
     /// The module at the point to evaluate: the average, the point of a Schedule-Free method, or the module as it is.

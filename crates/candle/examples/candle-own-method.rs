@@ -15,7 +15,7 @@ use untuned_candle::{Config, Untuned};
 
 /// Signs of a momentum: `m ← β·m + (1 − β)·g`, `x ← x·(1 − η·λ) − η·sign(m)`.
 ///
-/// What is derived is for `save` and `load`; to train, it need only be an [`Optimizer`].
+/// Serde is for `save` and `load`; to train, it need only be an [`Optimizer`] and `Clone`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SignMomentum {
     /// The rate `η`.
@@ -88,7 +88,7 @@ impl StepRule for BoldDriver {
 }
 
 /// Fits `sin(3a)·b` with a network of two layers. Returns the first loss and the last.
-pub fn train<M: Optimizer>(method: M, steps: usize) -> Result<[f64; 2]> {
+pub fn train<M: Optimizer + Clone>(method: M, steps: usize) -> Result<[f64; 2]> {
     let variables = VarMap::new();
     let builder = VarBuilder::from_varmap(&variables, DType::F32, &Device::Cpu);
     let (first, second) = (linear(2, 32, builder.pp("first"))?, linear(32, 1, builder.pp("second"))?);

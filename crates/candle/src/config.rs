@@ -19,8 +19,8 @@ use crate::Error;
 pub struct Config<M = Method> {
     /// The method before its first step: anything that implements [`untuned::Optimizer`], so also any [`untuned::StepRule`].
     pub method: M,
-    /// What a file says of the method: its text and the number of steps, or only its [name](Optimizer::name) where it was not made
-    /// from a text. A file that says something else is not loaded.
+    /// What messages and files call the method: its text and the number of steps, or only its [name](Optimizer::name) where it was
+    /// not made from a text. A file is not loaded where it has another description, or where its method began with other numbers.
     pub description: String,
     /// `λ` in `x·(1 − η·λ)`. With a scalar rule all variables decay, with an optimizer those of two or more dimensions. At first it is
     /// [the method's own](Optimizer::default_weight_decay).

@@ -75,7 +75,7 @@ pub enum Error {
     /// Variables got no gradient.
     #[error(
         "no gradient reached {}. Candle's fused `layer_norm`, `rms_norm`, `softmax_last_dim`, `rope` and `sdpa` have none and do not say so: \
-         train with `layer_norm_slow`, `RmsNorm::forward_diff`, `softmax`, `rope_slow`. Variables that shall stay as they are belong into `frozen`",
+         train with `layer_norm_slow`, `RmsNorm::forward_diff`, `softmax`, `rope_slow`. List variables to leave unchanged in `frozen`",
         list(names)
     )]
     NoGradient {

@@ -41,14 +41,15 @@ pub struct Untuned<M = Method> {
     pub(crate) variables: Vec<Variable>,
     /// The variables' own tensors: to change one is to change the variable.
     pub(crate) x: Vec<Tensor>,
-    /// What files say of the method.
+    /// The method before its first step, and its description: what it is loaded into must have the same.
+    pub(crate) fresh: M,
     pub(crate) description: String,
     pub(crate) average: Option<Average>,
     /// Whether a device failed in the middle of a change.
     pub(crate) broken: bool,
 }
 
-impl<M: Optimizer> Untuned<M> {
+impl<M: Optimizer + Clone> Untuned<M> {
     /// For all variables of a map. Messages and files have their names.
     ///
     /// # Errors
@@ -97,16 +98,15 @@ impl<M: Optimizer> Untuned<M> {
             let size = |(x, squares): (&Tensor, f64)| (x.rank() >= 2, x.elem_count(), squares);
             space.scales = space::scales(x.iter().zip(squares).map(size));
         }
-        let mut session = Session::reserving(method, space, 1)?;
-        if let Some(average) = average {
-            session = session.average(average);
-        }
+        let mut session = Session::reserving(method.clone(), space, 1)?.average(average);
         session.options = StepOptions { rate: 1.0, clip, weight_decay };
         session.start(&x)?;
         session.space().check()?;
-        Ok(Untuned { session, variables, x, description, average, broken: false })
+        Ok(Untuned { session, variables, x, fresh: method, description, average, broken: false })
     }
+}
 
+impl<M: Optimizer> Untuned<M> {
     /// Differentiates the loss, and makes a step.
     ///
     /// # Errors
@@ -257,7 +257,7 @@ impl<M: Optimizer> Untuned<M> {
     }
 }
 
-impl<M: Optimizer> candle_nn::Optimizer for Untuned<M> {
+impl<M: Optimizer + Clone> candle_nn::Optimizer for Untuned<M> {
     type Config = Config<M>;
 
     fn new(vars: Vec<Var>, config: Config<M>) -> candle_core::Result<Untuned<M>> {

@@ -18,8 +18,8 @@ use crate::{Error, Untuned};
 /// The key of the metadata.
 const KEY: &str = "untuned";
 
-/// The layout of the numbers. Files of the first have none.
-const FORMAT: u64 = 2;
+/// The layout of the numbers. Files of the first have none, and those of the second do not say how the method began.
+const FORMAT: u64 = 3;
 
 /// The vector of the variables themselves, beside the names of the session's vectors.
 const VARIABLES: &str = "variables";
@@ -39,22 +39,37 @@ struct Numbers {
 #[derive(PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MadeFor {
-    method: String,
+    description: String,
+    /// The method before its first step.
+    fresh: Value,
     weight_decay: f64,
     clip: Option<f64>,
     average: Option<Average>,
 }
 
-impl std::fmt::Display for MadeFor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, weight decay {}", self.method, self.weight_decay)?;
-        if let Some(clip) = self.clip {
-            write!(f, ", clipped to {clip}")?;
+impl MadeFor {
+    /// What is different here, in words; nothing where a state may be loaded.
+    fn difference(&self, here: &MadeFor) -> Option<String> {
+        if self == here {
+            return None;
         }
-        match self.average {
-            Some(average) => write!(f, ", averaged ({average:?})"),
-            None => Ok(()),
-        }
+        // Where one description stands for two methods, their numbers tell them apart.
+        let untold = self.description == here.description && self.fresh != here.fresh;
+        let words = |made: &MadeFor| {
+            let mut words = made.description.clone();
+            if untold {
+                words += &format!(" that began as {}", made.fresh);
+            }
+            words += &format!(", weight decay {}", made.weight_decay);
+            if let Some(clip) = made.clip {
+                words += &format!(", clipped to {clip}");
+            }
+            if let Some(average) = made.average {
+                words += &format!(", averaged ({average:?})");
+            }
+            words
+        };
+        Some(format!("it was saved with {}, and here is {}", words(self), words(here)))
     }
 }
 
@@ -78,7 +93,7 @@ impl<M: Optimizer> Untuned<M> {
         let failed = |error: serde_json::Error| wrong(error.to_string());
         let numbers = Numbers {
             format: FORMAT,
-            made_for: self.made_for(),
+            made_for: self.made_for().map_err(failed)?,
             rate: self.session.options.rate,
             scales: self.session.space().scales.clone(),
             session: serde_json::to_value(self.session.save()).map_err(failed)?,
@@ -109,15 +124,14 @@ impl<M: Optimizer> Untuned<M> {
         })
     }
 
-    /// Goes on where [`Untuned::save`] was called, to the same bits: the variables, too, are what they were then. So are the
-    /// parameters of the method.
+    /// Goes on where [`Untuned::save`] was called, to the same bits: the variables, too, are what they were then.
     ///
     /// # Errors
-    /// When the file cannot be read, or is of [another method](crate::Config::description), another weight decay, clipping or average,
-    /// or of other variables; nothing has changed then.
+    /// When the file cannot be read, or is of another method, other parameters, another weight decay, clipping or average, or of other
+    /// variables; nothing has changed then.
     pub fn load(&mut self, path: impl AsRef<Path>) -> Result<(), Error>
     where
-        M: DeserializeOwned,
+        M: Serialize + DeserializeOwned,
     {
         let path = path.as_ref();
         let wrong = |why: String| Error::File { path: path.to_path_buf(), why };
@@ -135,9 +149,8 @@ impl<M: Optimizer> Untuned<M> {
             )));
         }
         let numbers: Numbers = serde_json::from_value(numbers).map_err(failed)?;
-        let here = self.made_for();
-        if numbers.made_for != here {
-            return Err(wrong(format!("it was saved with {}, and here is {here}", numbers.made_for)));
+        if let Some(difference) = numbers.made_for.difference(&self.made_for().map_err(failed)?) {
+            return Err(wrong(difference));
         }
         let state: SessionState<M> = serde_json::from_value(numbers.session).map_err(failed)?;
         let kept = |method: &M| (method.state(), method.needs());
@@ -169,18 +182,24 @@ impl<M: Optimizer> Untuned<M> {
         let kept = vectors.split_off(count);
         self.session.space().copy(&vectors, &mut self.x);
         self.session.space().check()?;
-        self.session.load(state);
-        let kept = kept.chunks(count).map(<[Tensor]>::to_vec);
-        self.session.vectors_mut().zip(kept).for_each(|((_, to), from)| *to = from);
+        let mut kept = kept.chunks(count).map(<[Tensor]>::to_vec);
+        self.session.load(state, &self.x, |_, name, to| {
+            *to = kept.next().ok_or_else(|| wrong(format!("it has no vector {name:?}")))?;
+            Ok::<(), Error>(())
+        })?;
         self.session.space_mut().scales = numbers.scales;
         self.session.options.rate = numbers.rate;
         self.broken = false;
         Ok(())
     }
 
-    fn made_for(&self) -> MadeFor {
+    fn made_for(&self) -> Result<MadeFor, serde_json::Error>
+    where
+        M: Serialize,
+    {
         let StepOptions { weight_decay, clip, .. } = self.session.options;
-        MadeFor { method: self.description.clone(), weight_decay, clip, average: self.average }
+        let (description, fresh) = (self.description.clone(), serde_json::to_value(&self.fresh)?);
+        Ok(MadeFor { description, fresh, weight_decay, clip, average: self.average })
     }
 
     /// Every tensor, with its name in a file: the variables, then the session's vectors.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use untuned::formula::{Change, Measure, Program};
-use untuned::rules::{Extend, InexactPolyak};
+use untuned::rules::{InexactPolyak, InexactPolyakExtend};
 use untuned::{
     DenseF64, Method, MethodSpec, Observation, Rule, RunInfo, Session, SessionError, Space, StepRule,
 };
@@ -91,8 +91,8 @@ impl Work for StepBench {
         let mut x = device.parameters(&network.layout().initial(1))?;
         let mut dx = device.parameters(&vec![0.0; network.layout().len()])?;
         // As in a run of 5000 steps, however many are timed.
-        let method =
-            InexactPolyak { extend: Extend::Keep, ..Default::default() }.build(&RunInfo::new(5000))?;
+        let method = InexactPolyak { extend: InexactPolyakExtend::Keep, ..Default::default() }
+            .build(&RunInfo::new(5000))?;
         let space = ArenaSpace::new(device, network.layout(), true);
         let mut session = Session::reserving(method, space, SCALARS)?;
         let ids = |site: u32, step: u32, to: &mut [u32]| {
@@ -236,7 +236,7 @@ impl Work for UpdateBench {
         let mut session = Session::new(state.method.clone(), space)?;
         session.options.weight_decay = 0.1;
         session.start(&x)?;
-        session.load(state);
+        session.rewind(state);
         let (mut times, mut copies) = (Vec::new(), Vec::new());
         for step in 0..steps {
             let gradient = &gradients[(step % 2) as usize];

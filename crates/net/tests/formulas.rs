@@ -12,7 +12,7 @@ use untuned::{DenseF64, Method, RunInfo, Session, Space, StepOptions};
 use untuned_net::arena::{Initial, Layout};
 use untuned_net::cpu::Cpu;
 use untuned_net::cpu::math::Real;
-use untuned_net::device::Device;
+use untuned_net::device::{Device, DeviceError};
 use untuned_net::random::Site;
 use untuned_net::space::ArenaSpace;
 
@@ -370,10 +370,14 @@ impl<'a> Walker<'a> {
 impl Clone for Walker<'_> {
     fn clone(&self) -> Self {
         let mut walker = Walker { x: self.x.clone(), ..Walker::new(self.spec, self.layout, self.cpu) };
-        walker.session.load(self.session.save());
-        for ((_, to), (_, from)) in walker.session.vectors_mut().zip(self.session.vectors()) {
+        let mut saved = self.session.vectors();
+        let filled = walker.session.load(self.session.save(), &self.x, |_, name, to| {
+            let (other, from) = saved.next().expect("as many vectors");
+            assert_eq!(name, other);
             to.clone_from(from);
-        }
+            Ok::<(), DeviceError>(())
+        });
+        assert!(filled.is_ok(), "{filled:?}");
         walker
     }
 }

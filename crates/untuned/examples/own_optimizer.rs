@@ -2,9 +2,8 @@
 //!
 //! `cargo run --release -p untuned --example own_optimizer`
 
-use untuned::Space;
 use untuned::formula::{Change, Number, TensorInfo};
-use untuned::optimizer::{Optimizer, StateVector, StepContext, Vectors, named};
+use untuned::optimizer::{Optimizer, named};
 use untuned::prelude::*;
 
 /// `m ← β·m + (1 − β)·g`, `x ← x·(1 − η·decay) − η·sign(m)`.

@@ -56,7 +56,7 @@ impl MethodSpec {
     /// The [weight decay](crate::StepOptions::weight_decay) of a network where nothing else is asked for: 0.1 for `polyak-adam`, 0.01
     /// for `adamw`, as in torch, and none for the others.
     pub fn weight_decay(&self) -> f64 {
-        Method::weight_decay_of(self.name())
+        self.0.info().weight_decay
     }
 
     /// The name of the method.

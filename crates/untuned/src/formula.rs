@@ -68,13 +68,13 @@ macro_rules! number {
 number!(f64, 0.0);
 number!(f32, f32::MIN_POSITIVE);
 
-/// What a formula knows of the tensor that a coordinate belongs to.
+/// Values of a tensor that a formula may use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TensorInfo<N> {
     /// The pass's weight decay where the tensor decays, and 0 elsewhere.
     pub decay: N,
-    /// The size of the tensor's numbers at the start, relative to the other tensors; 1 unless the method
-    /// [needs scales](crate::Needs::scales). See [`scales`](crate::space::scales).
+    /// The size of the tensor's numbers at the start, relative to the other tensors: see [`scales`](crate::space::scales). Only a
+    /// method that [needs it](crate::Needs::scales) may use it.
     pub scale: N,
 }
 

@@ -81,8 +81,9 @@ pub mod prelude {
     pub use crate::optimizers::*;
     pub use crate::rules::*;
     pub use crate::{
-        Average, DenseF64, Function, MethodSpec, Observation, Problem, Refusal, Report, RunInfo, Session,
-        SessionError, Step, StepOptions, StepRule, minimize,
+        Average, DenseF64, Function, MethodSpec, Needs, Observation, Problem, Refusal, Report, RunInfo,
+        Session, SessionError, Space, StateVector, Step, StepContext, StepOptions, StepRule, Vectors,
+        minimize,
     };
 }
 

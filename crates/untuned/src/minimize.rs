@@ -33,6 +33,7 @@ where
 
 /// A start that the problem cannot take.
 #[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// Another number of variables.
     #[error("the start has {given} variables, the problem {wanted}")]
@@ -54,6 +55,7 @@ pub enum StartError {
 
 /// One iterate as an [`Observer`] sees it: the point, and the step that will be taken from it.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Iterate<'a> {
     /// `t`.
     pub step: u64,
@@ -84,6 +86,7 @@ impl<F: FnMut(&Iterate<'_>) -> ControlFlow<()>> Observer for F {
 
 /// One line of a trace: the point `x_t` and the step taken from it.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Row {
     /// `t`.
     pub step: u64,
@@ -106,6 +109,7 @@ impl From<&Iterate<'_>> for Row {
 
 /// An iterate that was kept.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// `t`.
     pub step: u64,
@@ -151,6 +155,7 @@ impl Outcome {
 
 /// What a run leaves.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Run {
     /// How it ended.
     pub outcome: Outcome,
@@ -262,8 +267,8 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
             step += 1;
         };
 
-        // Where an observer stopped the run, the method has made the step that the run does not take: what it would evaluate is that
-        // of the point after it.
+        // Where an observer stopped the run, the method has made the step that the run does not take: the evaluation point is then one
+        // step ahead.
         let average = average.map(|(_, mut point)| {
             if session.has_evaluation_point() {
                 session.write_evaluation_point(&x, &mut point);

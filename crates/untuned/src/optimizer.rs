@@ -9,7 +9,8 @@ use crate::space::Space;
 
 /// A method that moves the parameters itself and may keep vectors beside them.
 ///
-/// A [`Session`](crate::Session) drives it. Every [`StepRule`] is an optimizer: `x ← (1 − η·λ)·x − η·g`.
+/// A [`Session`](crate::Session) drives it. Every [`StepRule`] is an optimizer: `x ← (1 − η·λ)·x − η·g`. Where both traits are in
+/// scope, say of which a method is: `StepRule::needs(self)`.
 ///
 /// # Contract
 /// An error leaves the optimizer, the parameters and the vectors exactly as they were. A coordinate whose numbers are all 0 stays
@@ -56,7 +57,7 @@ pub trait Optimizer {
     ) {
     }
 
-    /// Whether [`StepOptions::clip`] has an effect. Methods that measure the gradient before its norm is known take it as it is.
+    /// Whether [`StepOptions::clip`] has an effect. Methods that measure the gradient before its norm is known ignore it.
     fn clips(&self) -> bool {
         true
     }
@@ -103,7 +104,7 @@ impl StateVector {
     }
 }
 
-/// What a run puts around a step.
+/// The options of a step: rate, clipping, weight decay.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StepOptions {
     /// Multiplies the learning rate: warm-up and schedule.
@@ -195,7 +196,7 @@ pub const MOST_SUMS: usize = 8;
 pub struct StepContext<'a, S: Space> {
     /// The space of the vectors.
     pub space: &'a S,
-    /// What the run puts around the step.
+    /// The options of the step.
     pub options: &'a StepOptions,
     pub(crate) needs: Needs,
     pub(crate) step: u64,
@@ -234,7 +235,10 @@ impl<S: Space> StepContext<'_, S> {
         let seen = Observation {
             step: self.step,
             grad_norm,
-            loss: (self.loss)(reserved),
+            loss: match self.seen {
+                Some(before) => before.loss,
+                None => (self.loss)(reserved),
+            },
             x0_norm: self.x0_norm,
             distance: self.needs.distance.then(|| self.space.distance(measured[DISTANCE])),
             grad_sum: self.needs.grad_sum.then(|| measured[GRAD_SUM]),

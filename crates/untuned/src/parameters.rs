@@ -40,9 +40,6 @@ pub trait Parameters: fmt::Debug + Clone + PartialEq + Default {
     /// The numbers that change from step to step.
     type State: fmt::Debug + Clone + PartialEq;
 
-    /// The weight decay that belongs to the method on networks.
-    const WEIGHT_DECAY: f64;
-
     /// The parameters that a checked spec string gives.
     fn from_spec(spec: &Spec) -> Self;
 
@@ -56,7 +53,7 @@ pub(crate) trait Start: Parameters {
     fn start(&self, run: &RunInfo) -> Result<Self::State, SpecError>;
 }
 
-/// A method on its way: its parameters, and the numbers that change.
+/// A built method: its checked parameters, and the numbers that change from step to step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound(
     serialize = "P: Serialize, P::State: Serialize",
@@ -176,7 +173,7 @@ pub(crate) fn check_eps<P: Parameters>(name: &str, eps: f64) -> Result<(), SpecE
 /// - `beta3: Option<f64> = "√beta2", Fraction;` follows from something else where it is not given;
 /// - `epoch: u64 = 500, Whole(1, 1_000_000_000);` is a whole number;
 /// - `nesterov: bool = false;` is `yes` or `no` in a text;
-/// - `extend: Extend = Never;` is a word, of an enum that `words!` made.
+/// - `extend: InexactPolyakExtend = Never;` is a word, of an enum that `words!` made.
 ///
 /// A method whose state is not empty says `state: Type,` and implements [`Start`].
 macro_rules! parameters {
@@ -232,11 +229,10 @@ macro_rules! parameters {
                     },
                 )*],
                 reference: $reference,
+                weight_decay: 0.0 $(+ $decay)?,
             };
 
             type State = parameters!(@state $($state)?);
-
-            const WEIGHT_DECAY: f64 = 0.0 $(+ $decay)?;
 
             fn from_spec(spec: &$crate::spec::Spec) -> $name {
                 $name { $($field: $crate::parameters::ParameterType::from_value(spec.value(stringify!($field))),)* }

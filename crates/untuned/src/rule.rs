@@ -16,7 +16,7 @@ pub trait StepRule {
         short_type_name::<Self>()
     }
 
-    /// What the loop must measure or keep for this rule beyond the gradient's norm: the loss, where it does not say otherwise.
+    /// What the rule needs beyond the gradient's norm. By default: the loss.
     fn needs(&self) -> Needs {
         Needs::LOSS
     }
@@ -128,7 +128,7 @@ impl Observation {
         Observation { step, grad_norm, loss: Some(loss), x0_norm, distance, grad_sum, dimension, max_size }
     }
 
-    /// Refuses values that are not finite, and values that are needed and missing. Every method calls this first.
+    /// Refuses values that are not finite, and values that are needed and missing. A [`Session`](crate::Session) does this for every method, and a rule does it for those who call it themselves.
     ///
     /// # Errors
     /// Names the value and the step.

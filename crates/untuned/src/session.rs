@@ -35,10 +35,9 @@ use crate::space::Space;
 pub struct Session<M, S: Space> {
     method: M,
     space: S,
-    /// What is put around the next step.
+    /// The options of the next step.
     pub options: StepOptions,
     numbers: Numbers,
-    /// The averaging of the points, where it is asked for.
     average: Option<Average>,
     vectors: Option<SessionVectors<S::Vector>>,
     reserved: usize,
@@ -136,6 +135,9 @@ impl<M: Optimizer, S: Space> Session<M, S> {
     ///
     /// # Errors
     /// When there is no memory for its sums.
+    ///
+    /// # Panics
+    /// When a state vector of the method has the name of another one, or of [one of the session's](StateVector::name).
     pub fn new(method: M, space: S) -> Result<Session<M, S>, S::Error> {
         Session::reserving(method, space, 0)
     }
@@ -145,7 +147,11 @@ impl<M: Optimizer, S: Space> Session<M, S> {
     ///
     /// # Errors
     /// When there is no memory for its sums.
+    ///
+    /// # Panics
+    /// As [`Session::new`].
     pub fn reserving(method: M, space: S, reserved: usize) -> Result<Session<M, S>, S::Error> {
+        check_names(&method);
         let count = reserved + OWN + MOST_SUMS;
         Ok(Session {
             sums: space.sums(count)?,
@@ -162,10 +168,15 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         })
     }
 
-    /// Averages the points from the first step on. The average is then the [point to evaluate](Session::evaluate), also where the
+    /// Averages the points of the steps that come. The average is then the [point to evaluate](Session::evaluate), also where the
     /// method has one of its own.
-    pub fn average(mut self, average: Average) -> Session<M, S> {
-        self.average = Some(average);
+    pub fn average(mut self, average: impl Into<Option<Average>>) -> Session<M, S> {
+        self.average = average.into();
+        // Points of another average do not count.
+        self.numbers.averaged = 0;
+        if let Some(vectors) = &mut self.vectors {
+            vectors.average = None;
+        }
         self
     }
 
@@ -174,7 +185,13 @@ impl<M: Optimizer, S: Space> Session<M, S> {
     /// # Errors
     /// When there is no memory for them.
     pub fn start(&mut self, x: &S::Vector) -> Result<(), S::Error> {
-        let Session { method, space, average, .. } = self;
+        self.vectors = Some(self.vectors_at(&self.method, x)?);
+        Ok(())
+    }
+
+    /// The vectors of a run of this method that starts at `x`.
+    fn vectors_at(&self, method: &M, x: &S::Vector) -> Result<SessionVectors<S::Vector>, S::Error> {
+        let Session { space, average, .. } = self;
         let needs = method.needs();
         let copy = || -> Result<S::Vector, S::Error> {
             let mut vector = space.zeros()?;
@@ -182,21 +199,22 @@ impl<M: Optimizer, S: Space> Session<M, S> {
             Ok(vector)
         };
         let state = |vector: StateVector| if vector.copies_parameters { copy() } else { space.zeros() };
-        let vectors = SessionVectors {
+        Ok(SessionVectors {
             state: method.state().into_iter().map(state).collect::<Result<_, _>>()?,
             x0: keeps_x0(needs).then(copy).transpose()?,
             origin_gradient: needs.origin.then(|| space.zeros()).transpose()?,
             best: if needs.best { Some([space.zeros()?, space.zeros()?]) } else { None },
             average: average.map(|_| copy()).transpose()?,
-        };
-        self.vectors = Some(vectors);
-        Ok(())
+        })
     }
 
     /// Makes a step: `loss` is the one that was differentiated, and `gradient` is its gradient at `x`.
     ///
     /// # Errors
     /// A refused step leaves `x`, the method and its vectors exactly as they were, and does not count.
+    ///
+    /// # Panics
+    /// When the method makes a step without [observing](StepContext::observe) the point.
     pub fn advance(
         &mut self,
         loss: f64,
@@ -211,17 +229,20 @@ impl<M: Optimizer, S: Space> Session<M, S> {
     ///
     /// # Errors
     /// As [`Session::advance`].
+    ///
+    /// # Panics
+    /// As [`Session::advance`].
     pub fn advance_reading(
         &mut self,
         x: &mut S::Vector,
         gradient: &S::Vector,
-        mut loss: impl FnMut(&[f64]) -> Option<f64>,
+        loss: impl FnOnce(&[f64]) -> Option<f64>,
     ) -> Result<Report, SessionError<S::Error>> {
         let starts = self.vectors.is_none();
         if starts {
             self.start(x).map_err(SessionError::Device)?;
         }
-        let result = self.step(x, gradient, &mut loss);
+        let result = self.step(x, gradient, loss);
         if starts && result.is_err() {
             // The next step may be from another point: that one is then the start.
             self.vectors = None;
@@ -233,7 +254,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         &mut self,
         x: &mut S::Vector,
         gradient: &S::Vector,
-        loss: &mut dyn FnMut(&[f64]) -> Option<f64>,
+        loss: impl FnOnce(&[f64]) -> Option<f64>,
     ) -> Result<Report, SessionError<S::Error>> {
         let Session { method, space, options, numbers, average, vectors, reserved, sums, values, seen, last } =
             self;
@@ -241,6 +262,9 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         let Some(vectors) = vectors else { unreachable!("the vectors are made before a step") };
         let (needs, at) = (method.needs(), *reserved);
         let SessionVectors { state, x0, origin_gradient, best, average: mean } = vectors;
+        if average.is_some() && mean.is_none() {
+            *mean = Some(space.zeros().map_err(SessionError::Device)?);
+        }
         let x0 = x0.as_ref();
         if let (Some(x0), true) = (x0, needs.distance) {
             space.measure_distance(x, x0, sums, at + DISTANCE);
@@ -252,6 +276,8 @@ impl<M: Optimizer, S: Space> Session<M, S> {
             const { assert!(GRAD_SUM + 1 == NORM) };
             space.measure(SumAndSquare, [], 0.0, [gradient], sums, at + GRAD_SUM);
         }
+        let mut loss = Some(loss);
+        let mut loss = |read: &[f64]| loss.take().and_then(|loss| loss(read));
         let mut context = StepContext {
             space: &*space,
             options: &*options,
@@ -260,7 +286,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
             gradient,
             x0: x0.filter(|_| needs.x0_norm),
             x0_norm: numbers.x0_norm,
-            loss,
+            loss: &mut loss,
             reserved: at,
             norm_measured: needs.grad_sum,
             measured: at + OWN,
@@ -290,9 +316,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         *numbers =
             Numbers { step: numbers.step.saturating_add(1), x0_norm, kept, averaged: numbers.averaged };
         let &Observation { step, loss, grad_norm, .. } = seen;
-        let report = Report { step, loss, grad_norm, rate: made.size, kind: made.kind };
-        *last = Some(report);
-        Ok(report)
+        Ok(*last.insert(Report { step, loss, grad_norm, rate: made.size, kind: made.kind }))
     }
 
     /// Counts a step that was not made, for a loop that counts refused steps.
@@ -369,7 +393,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         self.last.as_ref()
     }
 
-    /// What a checkpoint needs beside the parameters: the numbers, and the [vectors](Session::vectors).
+    /// The numbers of a checkpoint. It needs the parameters and the [vectors](Session::vectors), too.
     pub fn save(&self) -> SessionState<M>
     where
         M: Clone,
@@ -377,43 +401,78 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         SessionState { method: self.method.clone(), numbers: self.numbers }
     }
 
-    /// Goes on from saved numbers. The vectors are to be filled through [`Session::vectors_mut`], after [`Session::start`].
-    pub fn load(&mut self, state: SessionState<M>) {
+    /// Goes on from a checkpoint: from the saved numbers, and from the vectors that `fill` writes, each of which it is given by its
+    /// name. `x` is any vector of the parameters.
+    ///
+    /// # Errors
+    /// When there is no memory for the vectors, or `fill` fails. The session is then as it was.
+    pub fn load<E: From<S::Error>>(
+        &mut self,
+        state: SessionState<M>,
+        x: &S::Vector,
+        mut fill: impl FnMut(&S, &'static str, &mut S::Vector) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut vectors = self.vectors_at(&state.method, x)?;
+        for (name, to) in self.names(&state.method).into_iter().zip(vectors.each_mut()) {
+            fill(&self.space, name, to)?;
+        }
+        self.vectors = Some(vectors);
+        self.rewind(state);
+        Ok(())
+    }
+
+    /// Sets the numbers alone: the vectors stay what they are.
+    pub fn rewind(&mut self, state: SessionState<M>) {
         (self.method, self.numbers) = (state.method, state.numbers);
         (self.seen, self.last) = (None, None);
     }
 
-    /// The names of all vectors that a run of the method keeps, in order.
+    /// The names of all vectors that a run of the method has, in order.
     pub fn vector_names(&self) -> Vec<&'static str> {
-        let needs = self.method.needs();
-        let state = self.method.state().into_iter().map(|vector| vector.name);
-        let others = [
-            (keeps_x0(needs), "x0"),
-            (needs.origin, "origin_gradient"),
-            (needs.best, "best"),
-            (needs.best, "best_gradient"),
-            (self.average.is_some(), "average"),
-        ];
-        state.chain(others.into_iter().filter(|(kept, _)| *kept).map(|(_, name)| name)).collect()
+        self.names(&self.method)
+    }
+
+    fn names(&self, method: &M) -> Vec<&'static str> {
+        let needs = method.needs();
+        let state = method.state().into_iter().map(|vector| vector.name);
+        let present =
+            [keeps_x0(needs), needs.origin, needs.best, needs.best, self.average.is_some()].into_iter();
+        state
+            .chain(SESSION_VECTORS.into_iter().zip(present).filter_map(|(name, is)| is.then_some(name)))
+            .collect()
     }
 
     /// All vectors with their names; none before the start.
     pub fn vectors(&self) -> impl Iterator<Item = (&'static str, &S::Vector)> {
-        let vectors = self.vectors.iter().flat_map(|vectors| {
-            let SessionVectors { state, x0, origin_gradient, best, average } = vectors;
-            state.iter().chain(x0).chain(origin_gradient).chain(best.iter().flatten()).chain(average)
-        });
-        self.vector_names().into_iter().zip(vectors)
+        self.vector_names().into_iter().zip(self.vectors.iter().flat_map(SessionVectors::each))
+    }
+}
+
+impl<V> SessionVectors<V> {
+    fn each(&self) -> impl Iterator<Item = &V> {
+        let SessionVectors { state, x0, origin_gradient, best, average } = self;
+        state.iter().chain(x0).chain(origin_gradient).chain(best.iter().flatten()).chain(average)
     }
 
-    /// All vectors with their names, to be filled from a checkpoint; none before the start.
-    pub fn vectors_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut S::Vector)> {
-        let names = self.vector_names();
-        let vectors = self.vectors.iter_mut().flat_map(|vectors| {
-            let SessionVectors { state, x0, origin_gradient, best, average } = vectors;
-            state.iter_mut().chain(x0).chain(origin_gradient).chain(best.iter_mut().flatten()).chain(average)
-        });
-        names.into_iter().zip(vectors)
+    fn each_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        let SessionVectors { state, x0, origin_gradient, best, average } = self;
+        state.iter_mut().chain(x0).chain(origin_gradient).chain(best.iter_mut().flatten()).chain(average)
+    }
+}
+
+/// The names of the vectors that are the session's own.
+const SESSION_VECTORS: [&str; 5] = ["x0", "origin_gradient", "best", "best_gradient", "average"];
+
+/// A checkpoint finds vectors by their names.
+fn check_names<M: Optimizer>(method: &M) {
+    let state = method.state();
+    for (i, StateVector { name, .. }) in state.iter().enumerate() {
+        let others = state[..i].iter().map(|other| other.name);
+        assert!(
+            !others.chain(SESSION_VECTORS).any(|other| other == *name),
+            "`{}` has a state vector `{name}`, and another vector has this name",
+            method.name()
+        );
     }
 }
 

@@ -59,7 +59,7 @@ pub trait Space {
     /// When there is no memory for them.
     fn sums(&self, count: usize) -> Result<Self::Sums, Self::Error>;
 
-    /// Waits for the sums, and reads them. A [`Session`](crate::Session) does this once a step.
+    /// Waits for the sums, and reads the first `values.len()` of them. A [`Session`](crate::Session) does this once a step.
     ///
     /// # Errors
     /// When the device fails.

@@ -20,6 +20,8 @@ pub struct Info {
     pub parameters: &'static [Parameter],
     /// Where it was published.
     pub reference: &'static str,
+    /// The weight decay that belongs to a method on networks.
+    pub weight_decay: f64,
 }
 
 impl Info {

@@ -21,3 +21,14 @@ fn own_rule() -> Result<(), Box<dyn std::error::Error>> {
 fn own_optimizer() -> Result<(), Box<dyn std::error::Error>> {
     own_optimizer::main()
 }
+
+/// Its walk-throughs are the examples themselves.
+#[test]
+fn contributing_shows_the_examples() {
+    let guide = include_str!("../../../CONTRIBUTING.md");
+    let examples = [include_str!("../examples/own_rule.rs"), include_str!("../examples/own_optimizer.rs")];
+    for example in examples {
+        let code = example.split_once("\nuse ").expect("imports").1.replace("pub(crate) fn main", "fn main");
+        assert!(guide.contains(&format!("```rust\nuse {code}```")), "{code}");
+    }
+}

@@ -154,7 +154,7 @@ fn a_state_follows_its_parameters() {
         (Rule::Polyak(Polyak { f_star: Some(2.0) }.build(&run).unwrap()), "polyak:f_star=2"),
         (
             Rule::SpsMax(
-                SpsMax { cap: Cap::Smooth, first_step: 0.5, ..Default::default() }.build(&run).unwrap(),
+                SpsMax { cap: SpsMaxCap::Smooth, first_step: 0.5, ..Default::default() }.build(&run).unwrap(),
             ),
             "sps-max:cap=smooth,first_step=0.5",
         ),
@@ -220,8 +220,9 @@ fn values_out_of_range_are_refused_where_they_are_built() {
         "mechanic",
         &["betas=16", "from 1 to 15"],
     );
-    let no_epoch = SpsMax { cap: Cap::Smooth, epoch: 0, ..Default::default() };
+    let no_epoch = SpsMax { cap: SpsMaxCap::Smooth, epoch: 0, ..Default::default() };
     refused(no_epoch.build(&run), "sps-max", &["epoch=0", "whole number from 1"]);
-    let half = AdaptivePolyak { variant: Variant::Epochs, epochs: Some(2.5), ..Default::default() };
+    let half =
+        AdaptivePolyak { variant: AdaptivePolyakVariant::Epochs, epochs: Some(2.5), ..Default::default() };
     refused(half.build(&run), "adaptive-polyak", &["epochs=2.5", "whole number"]);
 }

@@ -110,7 +110,7 @@ fn size_at(method: Method, t: u64) -> f64 {
     let mut run = Run::new(method, DenseF64::new(1), &[1.0]);
     let mut numbers = serde_json::to_value(run.session.save()).unwrap();
     numbers["step"] = t.into();
-    run.session.load(serde_json::from_value(numbers).unwrap());
+    run.session.rewind(serde_json::from_value(numbers).unwrap());
     run.step(2.0, &[0.5]).map_or(0.0, |report| report.rate)
 }
 

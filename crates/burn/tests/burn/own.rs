@@ -1,86 +1,25 @@
-//! A rule and an optimizer that are written here, outside the library, train a module.
+//! A rule and an optimizer of the example, outside the library, train a module.
+
+#[path = "../../examples/burn-own-method.rs"]
+mod example;
 
 use crate::support::{START, Six, step};
 use burn::lr_scheduler::LrScheduler;
 use burn::optim::SgdConfig;
 use burn::tensor::DType;
+use example::{Halving, Signum};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use untuned::formula::{Change, Number, TensorInfo};
-use untuned::optimizer::{check_held, named};
 use untuned::optimizers::Prodigy;
-use untuned::{
-    Needs, Observation, Optimizer, Refusal, RunInfo, SessionError, Space, StateVector, Step, StepContext,
-    StepRule, Vectors,
-};
+use untuned::{Optimizer, RunInfo};
 use untuned_burn::{Rate, StepError, Stepper};
 
-/// A rate that is halved where the loss has risen.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Halving {
-    rate: f64,
-    before: Option<f64>,
-}
+const HALVING: Halving = Halving { rate: 0.25, before: None };
+const SIGNUM: Signum = Signum { rate: 0.2, keep: 0.5, steps: 40 };
 
-impl StepRule for Halving {
-    fn step(&mut self, seen: &Observation) -> Result<Step, Refusal> {
-        let loss = seen.loss()?;
-        if seen.grad_norm == 0.0 {
-            return Ok(Step::STATIONARY);
-        }
-        let rose = self.before.is_some_and(|before| loss > before);
-        let step = Step::new(if rose { self.rate / 2.0 } else { self.rate }, seen)?;
-        (self.rate, self.before) = (step.size, Some(loss));
-        Ok(step)
-    }
-}
-
-/// The heavy ball: Polyak's step along a mean of the gradients.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct HeavyBall {
-    keep: f64,
-}
-
-/// `m ← keep·m + (1 − keep)·g`, `x ← x·(1 − decay) − size·m`.
-struct Roll;
-
-impl Change<2, 2, 1> for Roll {
-    fn each<N: Number>([size, keep]: [N; 2], info: TensorInfo<N>, [x, m]: [N; 2], [g]: [N; 1]) -> [N; 2] {
-        let m = keep * m + (N::of(1.0) - keep) * g;
-        [x * (N::of(1.0) - info.decay) - size * m, m]
-    }
-}
-
-impl Optimizer for HeavyBall {
-    fn needs(&self) -> Needs {
-        Needs::LOSS
-    }
-
-    fn state(&self) -> Vec<StateVector> {
-        vec![StateVector::zeros("m")]
-    }
-
-    fn step<S: Space>(
-        &mut self,
-        context: &mut StepContext<'_, S>,
-        Vectors { x, gradient, state, .. }: Vectors<'_, S>,
-    ) -> Result<Step, SessionError<S::Error>> {
-        let seen = context.observe()?;
-        if seen.grad_norm == 0.0 {
-            return Ok(Step::STATIONARY);
-        }
-        let polyak = seen.over_squared_norm(seen.above(0.0)?.value);
-        let step = Step::new(0.2 * polyak * context.options.rate, &seen)?;
-        check_held::<S>(&seen, &[step.size, step.size * seen.grad_norm])?;
-        let [m] = named(state);
-        let decay = step.size * context.options.weight_decay;
-        context.change(Roll, [step.size, self.keep], decay, [x, m], [gradient]);
-        Ok(step)
-    }
-
-    fn default_weight_decay(&self) -> f64 {
-        0.001
-    }
+#[test]
+fn the_example_trains() {
+    example::main().unwrap();
 }
 
 /// Trains, saves in the middle, and goes on from what was saved.
@@ -110,23 +49,23 @@ where
 #[test]
 fn train_a_module_and_go_on_bit_for_bit() {
     for (dtype, loops) in [(DType::F32, true), (DType::F32, false), (DType::F64, true), (DType::BF16, true)] {
-        let (first, last) = train(Halving { rate: 0.25, before: None }, dtype, loops);
+        let (first, last) = train(HALVING, dtype, loops);
         assert!(last < 0.5 * first, "{dtype:?}, loops {loops}: {first} to {last}");
-        let (first, last) = train(HeavyBall { keep: 0.5 }, dtype, loops);
+        let (first, last) = train(SIGNUM, dtype, loops);
         assert!(last < 0.5 * first, "{dtype:?}, loops {loops}: {first} to {last}");
     }
 }
 
 #[test]
 fn a_stepper_takes_the_weight_decay_of_the_method() {
-    let end = |stepper: Stepper<HeavyBall>| {
+    let end = |stepper: Stepper<Signum>| {
         let (mut stepper, mut module) = (stepper, Six::new(&START, 4, DType::F64));
         for t in 0..3 {
             step(&mut stepper, &mut module, t);
         }
         (module.bits(), stepper.memory())
     };
-    let new = || Stepper::from_method(HeavyBall { keep: 0.5 });
+    let new = || Stepper::from_method(SIGNUM);
     assert_eq!(end(new()), end(new().weight_decay(0.001).unwrap()));
     assert_ne!(end(new()), end(new().weight_decay(0.0).unwrap()));
     assert_eq!(end(new()).1, 6 * 8, "one vector");
@@ -151,12 +90,11 @@ fn typed_methods() {
 /// A rule as Burn's scheduler makes the steps of the stepper.
 #[test]
 fn a_rule_as_a_scheduler() {
-    let rule = Halving { rate: 0.25, before: None };
-    let (mut rate, mut one) = (Rate::from_rule(rule.clone()).unwrap(), Six::new(&START, 4, DType::F32));
-    let (mut stepper, mut other) = (Stepper::from_method(rule.clone()), Six::new(&START, 4, DType::F32));
+    let (mut rate, mut one) = (Rate::from_rule(HALVING).unwrap(), Six::new(&START, 4, DType::F32));
+    let (mut stepper, mut other) = (Stepper::from_method(HALVING), Six::new(&START, 4, DType::F32));
     for t in 0..9 {
         if t == 5 {
-            let mut loaded = Rate::from_rule(rule.clone()).unwrap();
+            let mut loaded = Rate::from_rule(HALVING).unwrap();
             loaded.load_record(rate.to_record());
             rate = loaded;
         }

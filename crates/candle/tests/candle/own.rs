@@ -7,8 +7,11 @@ use crate::resume::goes_on;
 use crate::support::{MATRIX, Reference, Run, START, difference, problem};
 use candle_core::{DType, Device, Tensor, Var};
 use example::{BoldDriver, SignMomentum};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::rc::Rc;
 use untuned::optimizers::Prodigy;
+use untuned::rules::InexactPolyak;
 use untuned::{
     Needs, Observation, Optimizer, Refusal, RunInfo, SessionError, Space, StateVector, Step, StepContext,
     StepRule, Vectors,
@@ -71,10 +74,11 @@ fn typed_parameters() {
     goes_on(&Config::of(Prodigy::default().build(&RunInfo::new(40)).unwrap()), DType::F32);
 }
 
-/// No `Clone`, no `Debug`, no serde: that is only for files.
+/// No `Debug`, no serde: that is only for files.
 #[test]
 fn a_method_need_only_make_steps() {
-    struct Schedule(Box<dyn Fn(u64) -> f64>);
+    #[derive(Clone)]
+    struct Schedule(Rc<dyn Fn(u64) -> f64>);
     impl StepRule for Schedule {
         fn needs(&self) -> Needs {
             Needs::NOTHING
@@ -84,7 +88,7 @@ fn a_method_need_only_make_steps() {
         }
     }
     let var = Var::new(&[8f64], &Device::Cpu).unwrap();
-    let half = Config::of(Schedule(Box::new(|step| if step < 2 { 0.5 } else { 1.0 })));
+    let half = Config::of(Schedule(Rc::new(|step| if step < 2 { 0.5 } else { 1.0 })));
     assert!(!half.needs_loss());
     let mut optimizer = Untuned::new(vec![var.clone()], half).unwrap();
     let mut gradients = candle_core::backprop::GradStore::default();
@@ -101,10 +105,13 @@ fn a_method_need_only_make_steps() {
 #[test]
 fn files_of_own_methods() {
     #[derive(Clone, Serialize, Deserialize)]
-    struct Keeper(bool);
+    struct Keeper {
+        #[serde(skip)]
+        same_name: bool,
+    }
     impl Optimizer for Keeper {
         fn state(&self) -> Vec<StateVector> {
-            vec![StateVector::zeros(if self.0 { "variables" } else { "kept" })]
+            vec![StateVector::zeros(if self.same_name { "variables" } else { "kept" })]
         }
         fn step<S: Space>(
             &mut self,
@@ -116,7 +123,7 @@ fn files_of_own_methods() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
-    let keeper = |same_name| Run::new(Config::of(Keeper(same_name)), &START, MATRIX, DType::F32).optimizer;
+    let keeper = |same_name| Run::new(Config::of(Keeper { same_name }), &START, MATRIX, DType::F32).optimizer;
     let error = keeper(true).save(&path).unwrap_err().to_string();
     assert!(error.contains("two tensors are called \"variables.layer.bias\""), "{error}");
     assert!(!path.exists());
@@ -127,4 +134,37 @@ fn files_of_own_methods() {
     let mut signs = Run::new(Config::of(SIGNS), &START, MATRIX, DType::F32);
     let error = signs.optimizer.load(&path).unwrap_err().to_string();
     assert!(error.contains("saved with `Keeper`") && error.contains("here is `SignMomentum`"), "{error}");
+}
+
+/// A file of a method that was made with its type says what the method began as: its name does not tell its parameters.
+#[test]
+fn files_of_other_parameters() {
+    fn refused<M>(saved: M, here: M, words: [&str; 2])
+    where
+        M: Optimizer + Clone + Serialize + DeserializeOwned,
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        let run = |method| Run::new(Config::of(method), &START, MATRIX, DType::F32);
+        let (mut saved, mut here) = (run(saved), run(here));
+        for t in 0..3 {
+            saved.step_on_problem(t).unwrap();
+        }
+        saved.optimizer.save(&path).unwrap();
+        let error = here.optimizer.load(&path).unwrap_err().to_string();
+        let (there, ours) = error.split_once(", and here is ").unwrap();
+        assert!(there.contains("began as") && there.contains(words[0]), "{error}");
+        assert!(ours.contains("began as") && ours.contains(words[1]), "{error}");
+        assert_eq!((here.optimizer.steps(), here.x()), (0, START.to_vec()));
+        // Steps of its own do not make it another method.
+        saved.step_on_problem(3).unwrap();
+        saved.optimizer.load(&path).unwrap();
+        assert_eq!(saved.optimizer.steps(), 3);
+    }
+    let prodigy = |d0| Prodigy { d0, ..Default::default() }.build(&RunInfo::new(40)).unwrap();
+    let words = ["`prodigy` that began as {\"parameters\":\"prodigy:d0=0.01\"", "d0=0.1"];
+    refused(prodigy(0.01), prodigy(0.1), words);
+    let polyak = |steps| InexactPolyak::default().build(&RunInfo::new(steps)).unwrap();
+    refused(polyak(40), polyak(80), ["40", "80"]);
+    refused(SIGNS, SignMomentum { lr: 0.25, ..SIGNS }, ["0.05", "0.25"]);
 }

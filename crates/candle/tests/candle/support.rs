@@ -56,10 +56,7 @@ impl<M: Optimizer + Clone> Reference<M> {
     }
 
     pub fn of(config: &Config<M>, start: &[f64], space: DenseF64) -> Reference<M> {
-        let mut session = Session::new(config.method.clone(), space).unwrap();
-        if let Some(average) = config.average {
-            session = session.average(average);
-        }
+        let mut session = Session::new(config.method.clone(), space).unwrap().average(config.average);
         session.options = StepOptions { rate: 1.0, clip: config.clip, weight_decay: config.weight_decay };
         Reference { session, x: start.to_vec() }
     }
@@ -79,7 +76,7 @@ pub struct Run<M = Method> {
     pub vars: [Var; 2],
 }
 
-impl<M: Optimizer> Run<M> {
+impl<M: Optimizer + Clone> Run<M> {
     pub fn new(config: Config<M>, start: &[f64], matrix: usize, dtype: DType) -> Run<M> {
         let vars = [(&start[..matrix], vec![matrix, 1]), (&start[matrix..], vec![start.len() - matrix])].map(
             |(numbers, shape)| {

@@ -62,10 +62,7 @@ impl<'a, D: Device> Stepper<'a, D> {
         let x = device.parameters(x0)?;
         let gradient = space.zeros()?;
         let mean = if config.accumulate > 1 { Some(space.zeros()?) } else { None };
-        let mut session = Session::reserving(method, space, SCALARS)?;
-        if let Some(average) = config.optimizer.average {
-            session = session.average(average);
-        }
+        let mut session = Session::reserving(method, space, SCALARS)?.average(config.optimizer.average);
         session.start(&x)?;
         let evaluated = session.has_evaluation_point().then(|| session.space().zeros()).transpose()?;
         let (batches, optimizer) = (config.accumulate, config.optimizer);
@@ -136,7 +133,7 @@ impl<'a, D: Device> Stepper<'a, D> {
     /// leaves everything as it was, but the step counts.
     pub(super) fn advance(
         &mut self,
-        mut loss: impl FnMut(&[f64]) -> f64,
+        loss: impl FnOnce(&[f64]) -> f64,
     ) -> Result<Result<Report, String>, DeviceError> {
         let Optimizer { clip, weight_decay, .. } = self.optimizer;
         let rate = schedule::rate(&self.optimizer, self.session.steps(), self.steps);
@@ -175,14 +172,11 @@ impl<'a, D: Device> Stepper<'a, D> {
         extra: &Extra,
     ) -> Result<(), TrainError> {
         device.set_parameters(&mut self.x, x);
-        self.session.load(state);
-        for (name, to) in self.session.vectors_mut() {
-            let values = extra
-                .get(name)
-                .ok_or_else(|| TrainError::Request(format!("the checkpoint has no array {name}")))?;
-            device.set_parameters(to, values);
-        }
-        Ok(())
+        self.session.load(state, &self.x, |_, name, to| {
+            let missing = || TrainError::Request(format!("the checkpoint has no array {name}"));
+            device.set_parameters(to, extra.get(name).ok_or_else(missing)?);
+            Ok(())
+        })
     }
 }
 

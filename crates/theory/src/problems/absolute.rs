@@ -30,6 +30,7 @@ pub(super) const INFO: Info = Info {
         seed(),
     ],
     reference: "least absolute deviations; Polyak's step is optimal for it (Section 2.3 of the paper)",
+    weight_decay: 0.0,
 };
 
 impl Absolute {

@@ -41,6 +41,7 @@ pub(super) const INFO: Info = Info {
         seed(),
     ],
     reference: "a convex problem beyond L-smoothness, as in the (L0, L1) literature",
+    weight_decay: 0.0,
 };
 
 impl L4Regression {

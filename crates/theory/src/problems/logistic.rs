@@ -85,6 +85,7 @@ pub(super) const INFO: Info = Info {
         meaning: "strength of the regularisation; with 0 there is no minimiser",
     }],
     reference: "Wolberg, Street and Mangasarian: Breast Cancer Wisconsin (Diagnostic), UCI 1995",
+    weight_decay: 0.0,
 };
 
 impl Logistic {

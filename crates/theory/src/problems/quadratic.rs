@@ -37,6 +37,7 @@ pub(super) const INFO: Info = Info {
         f_star(0.0),
     ],
     reference: "textbook",
+    weight_decay: 0.0,
 };
 
 impl Quadratic {

@@ -41,6 +41,7 @@ pub(super) const INFO: Info = Info {
         f_star(1.0),
     ],
     reference: "Section 6.1 of the paper",
+    weight_decay: 0.0,
 };
 
 impl Quartic {

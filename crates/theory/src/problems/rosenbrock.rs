@@ -18,6 +18,7 @@ pub(super) const INFO: Info = Info {
     formula: "Σ 100·(x_{i+1} − x_i²)² + (1 − x_i)², not convex",
     parameters: &[count("dim", 2, 2..=10_000_000, "the number of variables")],
     reference: "Rosenbrock 1960",
+    weight_decay: 0.0,
 };
 
 impl Rosenbrock {

@@ -44,6 +44,7 @@ pub(super) const INFO: Info = Info {
         seed(),
     ],
     reference: "the Hessian form of (L0, L1)-smoothness: Zhang et al. 2020, and Lemma 6 of the paper",
+    weight_decay: 0.0,
 };
 
 /// Four reflections mix all the variables and cost four passes; a dense `Q` would cost `d` of them.

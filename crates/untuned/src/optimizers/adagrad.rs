@@ -54,7 +54,7 @@ parameters! {
 pub struct AdagradState {
     /// `t`.
     steps: u64,
-    /// The sum of all `‖g‖²`, which no coordinate's is beyond.
+    /// The sum of all `‖g‖²`: an upper bound of every coordinate's sum.
     squares: f64,
 }
 

@@ -34,9 +34,9 @@ parameters! {
     pub struct AdamW: "adamw" {
         /// the learning rate
         lr: f64 = 0.001, Positive;
-        /// β1, how much of the mean of g is kept in a step
+        /// β1, the weight of the old mean of g
         beta1: f64 = 0.9, Fraction;
-        /// β2, how much of the mean of g² is kept in a step
+        /// β2, the weight of the old mean of g²
         beta2: f64 = 0.999, Fraction;
         /// added to the root of the mean of g²
         eps: f64 = 1e-8, Positive;
@@ -104,6 +104,6 @@ impl Optimizer for Running<AdamW> {
     }
 
     fn default_weight_decay(&self) -> f64 {
-        AdamW::WEIGHT_DECAY
+        AdamW::INFO.weight_decay
     }
 }

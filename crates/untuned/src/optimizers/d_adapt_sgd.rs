@@ -43,9 +43,9 @@ parameters! {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub struct DAdaptSgd: "d-adapt-sgd" {
-        /// multiplies the rate that the method finds; 1 is meant
+        /// multiplies the rate that the method finds; leave it at 1
         lr: f64 = 1.0, Positive;
-        /// how much of x is kept in a step
+        /// the weight of the old x
         momentum: f64 = 0.0, Fraction;
         /// the first estimate of the distance to a solution; it only grows
         d0: f64 = 1e-6, Positive;

@@ -50,19 +50,19 @@ parameters! {
     pub struct Mechanic: "mechanic" {
         /// whose steps are scaled
         base: MechanicBase = AdamW;
-        /// the base's learning rate; 1 is meant
+        /// the base's learning rate; leave it at 1
         lr: f64 = 1.0, Positive;
-        /// how much of the sum of g is kept in a step of base=sgd-momentum
+        /// the weight of the old sum of g in base=sgd-momentum
         momentum: f64 = 0.9, Fraction;
-        /// β1, how much of the mean of g is kept in a step
+        /// β1, the weight of the old mean of g
         beta1: f64 = 0.9, Fraction;
-        /// β2, how much of the mean of g² is kept in a step
+        /// β2, the weight of the old mean of g²
         beta2: f64 = 0.999, Fraction;
         /// added to √v̂ of base=adamw
         base_eps: f64 = 1e-8, Positive;
         /// which of the authors' two implementations
         form: MechanicForm = Torch;
-        /// the first wealth, about the first scale
+        /// the starting stake; about the first scale
         s_init: Option<f64> = "1e-8, with form=optax 1e-6", Positive;
         /// how much x is pulled to 0 in h
         s_decay: f64 = 0.01, NonNegative;
@@ -129,7 +129,7 @@ impl Bettor {
         Bettor { beta, scale, largest, square: 0.0, reward: 0.0 }
     }
 
-    /// What it is after a bet that came out as `h`, given its part of the first wealth.
+    /// What it is after a bet that came out as `h`, given its part of the starting stake.
     fn next(self, h: f64, optax: bool, part: f64, eps: f64) -> Bettor {
         let square = self.beta * self.beta * self.square + h * h;
         let (largest, reward) = if optax {

@@ -34,18 +34,18 @@ pub use polyak_adam::PolyakAdamDecay;
 pub use schedule_free_adamw::{ScheduleFreeCorrection, ScheduleFreeDecayAt};
 
 macro_rules! optimizers {
-    ($($module:ident::$name:ident = $text:literal),* $(,)?) => {
+    ($($module:ident::$name:ident $(= $text:literal)?),* $(,)?) => {
         $(pub use $module::$name;)*
 
         /// Any method of the catalog, with its numbers: a scalar rule, or an optimizer with vector state.
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-        #[serde(tag = "method")]
+        #[serde(tag = "method", rename_all = "kebab-case")]
         #[allow(missing_docs)]
         #[non_exhaustive]
         pub enum Method {
             #[serde(rename = "scalar-rule")]
             Rule(Rule),
-            $(#[serde(rename = $text)] $name(Running<$name>),)*
+            $($(#[serde(rename = $text)])? $name(Running<$name>),)*
         }
 
         /// All optimizers with vector state.
@@ -54,20 +54,12 @@ macro_rules! optimizers {
         impl Method {
             /// The method that a checked spec string names.
             pub(crate) fn from_spec(spec: &Spec, run: &RunInfo) -> Result<Method, SpecError> {
-                $(if spec.name() == $text {
+                $(if spec.name() == $name::INFO.name {
                     return $name::from_spec(spec).build(run).map(Method::$name);
                 })*
                 match Rule::from_spec(spec, run) {
                     Some(rule) => rule.map(Method::Rule),
                     None => unreachable!("a parsed spec names a method of the catalog"),
-                }
-            }
-
-            /// The weight decay that belongs to the method of this name on networks.
-            pub(crate) fn weight_decay_of(name: &str) -> f64 {
-                match name {
-                    $($text => $name::WEIGHT_DECAY,)*
-                    _ => 0.0,
                 }
             }
         }
@@ -131,18 +123,19 @@ macro_rules! optimizers {
     };
 }
 
+// In checkpoints a variant is its name in kebab case, or the text behind it.
 optimizers! {
-    sgd_momentum::SgdMomentum = "sgd-momentum",
-    adagrad::Adagrad = "adagrad",
+    sgd_momentum::SgdMomentum,
+    adagrad::Adagrad,
     adamw::AdamW = "adamw",
-    momo::Momo = "momo",
-    momo_adam::MomoAdam = "momo-adam",
-    cocob::Cocob = "cocob",
-    d_adapt_sgd::DAdaptSgd = "d-adapt-sgd",
-    d_adapt_adam::DAdaptAdam = "d-adapt-adam",
-    prodigy::Prodigy = "prodigy",
-    schedule_free_sgd::ScheduleFreeSgd = "schedule-free-sgd",
+    momo::Momo,
+    momo_adam::MomoAdam,
+    cocob::Cocob,
+    d_adapt_sgd::DAdaptSgd,
+    d_adapt_adam::DAdaptAdam,
+    prodigy::Prodigy,
+    schedule_free_sgd::ScheduleFreeSgd,
     schedule_free_adamw::ScheduleFreeAdamW = "schedule-free-adamw",
-    mechanic::Mechanic = "mechanic",
-    polyak_adam::PolyakAdam = "polyak-adam",
+    mechanic::Mechanic,
+    polyak_adam::PolyakAdam,
 }

@@ -43,7 +43,7 @@ parameters! {
     pub struct Momo: "momo" {
         /// the largest step
         lr: f64 = 1.0, Positive;
-        /// how much of the means is kept in a step
+        /// the weight of the old means
         beta: f64 = 0.9, Fraction;
         /// l, a value that the loss never goes below
         lower_bound: f64 = 0.0, Finite;
@@ -123,7 +123,7 @@ impl Optimizer for Running<Momo> {
     }
 
     fn state(&self) -> Vec<StateVector> {
-        vec![StateVector::zeros("d")]
+        vec![StateVector::zeros("m")]
     }
 
     fn step<S: Space>(

@@ -36,9 +36,9 @@ parameters! {
     pub struct MomoAdam: "momo-adam" {
         /// the largest step
         lr: f64 = 0.01, Positive;
-        /// β1, how much of the means of g, f and ⟨g, x⟩ is kept in a step
+        /// β1, the weight of the old means of g, f and ⟨g, x⟩
         beta1: f64 = 0.9, Fraction;
-        /// β2, how much of the mean of g² is kept in a step
+        /// β2, the weight of the old mean of g²
         beta2: f64 = 0.999, Fraction;
         /// added to the root of the mean of g²
         eps: f64 = 1e-8, Positive;
@@ -126,7 +126,7 @@ impl Optimizer for Running<MomoAdam> {
     }
 
     fn state(&self) -> Vec<StateVector> {
-        vec![StateVector::zeros("d"), StateVector::zeros("v")]
+        vec![StateVector::zeros("m"), StateVector::zeros("v")]
     }
 
     fn step<S: Space>(

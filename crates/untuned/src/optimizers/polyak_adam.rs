@@ -54,11 +54,11 @@ parameters! {
         factor: f64 = 0.5, Positive;
         /// how much of DoG's step is made at least
         dog: f64 = 1.5, NonNegative;
-        /// how much of the means of f − l and of Σg²/D is kept in a step
+        /// the weight of the old means of f − l and of Σg²/D
         average: f64 = 0.99, Fraction;
-        /// β1, how much of the mean of g is kept in a step
+        /// β1, the weight of the old mean of g
         beta1: f64 = 0.9, Fraction;
-        /// β2, how much of the mean of g² is kept in a step
+        /// β2, the weight of the old mean of g²
         beta2: f64 = 0.99, Fraction;
         /// added to the root of the mean of g²
         eps: f64 = 1e-8, Positive;
@@ -328,7 +328,7 @@ impl Optimizer for Running<PolyakAdam> {
     }
 
     fn default_weight_decay(&self) -> f64 {
-        PolyakAdam::WEIGHT_DECAY
+        PolyakAdam::INFO.weight_decay
     }
 
     /// What part of the batch's own Polyak step was made in the last step that measured, the decay aside.

@@ -47,13 +47,13 @@ parameters! {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub struct Prodigy: "prodigy" {
-        /// multiplies the rate that the method finds; 1 is meant
+        /// multiplies the rate that the method finds; leave it at 1
         lr: f64 = 1.0, Positive;
-        /// β1, how much of the mean of g is kept in a step
+        /// β1, the weight of the old mean of g
         beta1: f64 = 0.9, Fraction;
-        /// β2, how much of the mean of g² is kept in a step
+        /// β2, the weight of the old mean of g²
         beta2: f64 = 0.999, Fraction;
-        /// β3, how much of the sums behind the estimate is kept in a step
+        /// β3, the weight of the old sums behind the estimate
         beta3: Option<f64> = "√beta2", Fraction;
         /// added to the root of the mean of g²
         eps: f64 = 1e-8, Positive;

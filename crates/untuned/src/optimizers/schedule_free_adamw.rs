@@ -41,7 +41,7 @@ parameters! {
         lr: f64 = 0.0025, Positive;
         /// how far y is on the way from z to the average; above 0
         beta1: f64 = 0.9, Fraction;
-        /// β2, how much of the mean of g² is kept in a step
+        /// β2, the weight of the old mean of g²
         beta2: f64 = 0.999, Fraction;
         /// added to the root of the mean of g²
         eps: f64 = 1e-8, Positive;

@@ -36,7 +36,7 @@ parameters! {
     pub struct SgdMomentum: "sgd-momentum" {
         /// the learning rate
         lr: f64 = 0.001, Positive;
-        /// how much of b is kept in a step
+        /// the weight of the old b
         momentum: f64 = 0.9, Fraction;
         /// how much of g does not go into b
         dampening: f64 = 0.0, Fraction;

@@ -31,11 +31,11 @@ parameters! {
         /// l, a value that the loss never goes below
         lower_bound: f64 = 0.0, Finite;
         /// continuous (ours): full steps, refined on failure; epochs: as Hazan & Kakade
-        variant: Variant = Continuous;
+        variant: AdaptivePolyakVariant = Continuous;
         /// K, the number of epochs, of T/K steps rounded up
         epochs: Option<f64> = "log2(T), rounded up", Whole(1, 1_000_000);
         /// where an epoch starts: x_0 (as published) or the best iterate
-        restart: Restart = Origin;
+        restart: AdaptivePolyakRestart = Origin;
     }
     state: AdaptiveState,
     formula: "(f − f̃)/(s ‖g‖²), f̃ ← (best + f̃)/2: after a step that fails to improve (s = 1) or every T/K steps (s = 2)",
@@ -44,7 +44,7 @@ parameters! {
 
 words! {
     /// The variants of [`AdaptivePolyak`].
-    pub enum Variant {
+    pub enum AdaptivePolyakVariant {
         /// Refine when a step fails to improve.
         Continuous = "continuous",
         /// Refine after every epoch, then start again.
@@ -54,7 +54,7 @@ words! {
 
 words! {
     /// Where an epoch of [`AdaptivePolyak`] starts.
-    pub enum Restart {
+    pub enum AdaptivePolyakRestart {
         /// From `x_0`.
         Origin = "origin",
         /// From the best iterate.
@@ -90,7 +90,7 @@ struct Seen {
 
 impl Start for AdaptivePolyak {
     fn start(&self, run: &RunInfo) -> Result<AdaptiveState, SpecError> {
-        if self.variant != Variant::Epochs {
+        if self.variant != AdaptivePolyakVariant::Epochs {
             refuse_others(self, &["epochs", "restart"], "variant=epochs")?;
         }
         let steps = run.steps.max(1);
@@ -121,7 +121,7 @@ impl Running<AdaptivePolyak> {
     /// Where an epoch starts, or the continuous variant goes back to.
     fn restart(&self) -> Point {
         match (self.variant, self.restart) {
-            (Variant::Epochs, Restart::Origin) => Point::Origin,
+            (AdaptivePolyakVariant::Epochs, AdaptivePolyakRestart::Origin) => Point::Origin,
             _ => Point::Best,
         }
     }
@@ -140,7 +140,7 @@ impl StepRule for Running<AdaptivePolyak> {
     fn step(&mut self, seen: &Observation) -> Result<Step, Refusal> {
         seen.check(self.needs())?;
         let AdaptiveState { horizon, length, bound, aim, best, origin, epoch_best } = self.state;
-        let epochs = self.variant == Variant::Epochs;
+        let epochs = self.variant == AdaptivePolyakVariant::Epochs;
         if epochs && seen.step >= horizon {
             let remedy =
                 "make it with a larger number of steps, or use `variant=continuous`, which has no horizon";

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 parameters! {
     /// DoG, distance over gradients: `η_t = lr · r̄_t/√G_t`.
     ///
-    /// `r̄_0 = eps_rel (1 + ‖x_0‖)`, `r̄_t = max(r̄_{t−1}, ‖x_t − x_0‖)`, `G_t = Σ_{s≤t}‖g_s‖² + eps`. It looks at no loss.
+    /// `r̄_0 = eps_rel (1 + ‖x_0‖)`, `r̄_t = max(r̄_{t−1}, ‖x_t − x_0‖)`, `G_t = Σ_{s≤t}‖g_s‖² + eps`. It does not use the loss.
     /// The authors call a weighted average of the iterates mandatory for evaluation
     /// ([`Average::Polynomial`](crate::average::Average) with γ = 8); the paper plots the raw iterate. With `first_step` the first step
     /// has that size, and `r̄_0` is 0.

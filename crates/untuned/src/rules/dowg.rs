@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 parameters! {
     /// DoWG, distance over weighted gradients: `η_t = lr · r̄_t²/(√v_t + eps)`.
     ///
-    /// `r̄_0² = r2`, `r̄_t = max(r̄_{t−1}, ‖x_t − x_0‖)`, `v_t = Σ_{s≤t} r̄_s²‖g_s‖²`. It looks at no loss. The authors' code has one number,
+    /// `r̄_0² = r2`, `r̄_t = max(r̄_{t−1}, ‖x_t − x_0‖)`, `v_t = Σ_{s≤t} r̄_s²‖g_s‖²`. It does not use the loss. The authors' code has one number,
     /// `eps`, for both `eps` and `r2`, a squared distance; `lr` and `r2` come from optax.
     ///
     /// Reference: Khaled, Mishchenko & Jin, *DoWG unleashed*, 2023.

@@ -22,7 +22,7 @@ parameters! {
         /// l, a value that the loss never goes below
         lower_bound: f64 = 0.0, Finite;
         /// after T steps: never go on, keep √T, or grow to √(t+1)
-        extend: Extend = Never;
+        extend: InexactPolyakExtend = Never;
     }
     state: u64,
     formula: "(f − l)/(√T ‖g‖²)",
@@ -31,7 +31,7 @@ parameters! {
 
 words! {
     /// What Inexact Polyak does when a run is longer than its horizon. The theorem speaks of none of these runs.
-    pub enum Extend {
+    pub enum InexactPolyakExtend {
         /// Refuse.
         Never = "never",
         /// Go on with `√T` of the horizon.
@@ -58,12 +58,12 @@ impl StepRule for Running<InexactPolyak> {
         let horizon = self.state;
         let steps = match self.extend {
             _ if seen.step < horizon => horizon,
-            Extend::Never => {
+            InexactPolyakExtend::Never => {
                 let remedy = "make it with a larger number of steps, or add `extend=keep` or `extend=grow`";
                 return Err(Refusal::PastHorizon { step: seen.step, horizon, remedy });
             }
-            Extend::Keep => horizon.max(1),
-            Extend::Grow => seen.step.saturating_add(1),
+            InexactPolyakExtend::Keep => horizon.max(1),
+            InexactPolyakExtend::Grow => seen.step.saturating_add(1),
         };
         if seen.grad_norm == 0.0 {
             return Ok(Step::STATIONARY);

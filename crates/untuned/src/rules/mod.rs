@@ -25,9 +25,9 @@ mod polyak;
 mod polyak_bound;
 mod sps_max;
 
-pub use adaptive_polyak::{Restart, Variant};
-pub use inexact_polyak::Extend;
-pub use sps_max::Cap;
+pub use adaptive_polyak::{AdaptivePolyakRestart, AdaptivePolyakVariant};
+pub use inexact_polyak::InexactPolyakExtend;
+pub use sps_max::SpsMaxCap;
 
 macro_rules! rules {
     ($($module:ident::$name:ident),* $(,)?) => {

@@ -27,7 +27,7 @@ parameters! {
         /// c: 0.5 in the theory and the authors' code, 0.2 in their experiments with networks
         c: f64 = 0.5, Positive;
         /// a constant, or growing from step to step as in the authors' smooth iteration
-        cap: Cap = Constant;
+        cap: SpsMaxCap = Constant;
         /// γ_b, the largest step, for cap=constant
         max_step: f64 = inf, PositiveOrInfinite;
         /// what the first step is compared to, for cap=smooth
@@ -48,7 +48,7 @@ parameters! {
 
 words! {
     /// What limits the step of [`SpsMax`].
-    pub enum Cap {
+    pub enum SpsMaxCap {
         /// `max_step`.
         Constant = "constant",
         /// `gamma^(1/epoch)` times the step before.
@@ -60,8 +60,8 @@ impl Start for SpsMax {
     /// The last step that was not 0; `first_step` at first.
     fn start(&self, _: &RunInfo) -> Result<f64, SpecError> {
         match self.cap {
-            Cap::Constant => refuse_others(self, &["first_step", "gamma", "epoch"], "cap=smooth")?,
-            Cap::Smooth => refuse_others(self, &["max_step"], "cap=constant")?,
+            SpsMaxCap::Constant => refuse_others(self, &["first_step", "gamma", "epoch"], "cap=smooth")?,
+            SpsMaxCap::Smooth => refuse_others(self, &["max_step"], "cap=constant")?,
         }
         Ok(self.first_step)
     }
@@ -83,8 +83,8 @@ impl StepRule for Running<SpsMax> {
         }
         let candidate = over_padded_square(gap.value, self.c, seen.grad_norm, self.eps);
         let cap = match self.cap {
-            Cap::Constant => self.max_step,
-            Cap::Smooth => self.gamma.powf(1.0 / self.epoch as f64) * self.state,
+            SpsMaxCap::Constant => self.max_step,
+            SpsMaxCap::Smooth => self.gamma.powf(1.0 / self.epoch as f64) * self.state,
         };
         // Not `min`, which a candidate that is no number would lose.
         let step = Step::new(if candidate > cap { cap } else { candidate }, seen)?;

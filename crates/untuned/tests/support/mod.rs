@@ -116,12 +116,11 @@ where
             run = run.averaged(average);
         }
         run.session.options = self.session.options;
-        run.session.load(state);
-        let saved: Vec<_> = self.session.vectors().map(|(name, vector)| (name, vector.clone())).collect();
-        for ((name, to), (saved, from)) in run.session.vectors_mut().zip(saved) {
-            assert_eq!(name, saved);
-            *to = from;
-        }
+        let filled = run.session.load(state, &run.x, |_, name, to| {
+            to.clone_from(self.vector(name));
+            Ok::<(), S::Error>(())
+        });
+        assert!(filled.is_ok(), "no room for the vectors");
         run.x.clone_from(&self.x);
         run
     }
