@@ -115,7 +115,7 @@ pub struct Shared {
     /// `reproduce` at the quick scale: cpu]
     #[arg(long, value_name = "D")]
     pub device: Option<String>,
-    /// What to compute in: f32, tf32, bf16 or auto, which is bf16 on a GPU and f32 on the processor [default: auto]
+    /// What to compute in: f32, tf32, bf16 or auto, which is bf16 on a GPU and f32 on the CPU [default: auto]
     #[arg(long, value_name = "P")]
     pub precision: Option<String>,
     /// A text file or a folder with data [default: $UNTUNED_DATA, else the generated corpus]
@@ -225,7 +225,7 @@ pub struct Train {
     /// Where to compute: cpu, cuda:0 (a GPU by its number) or auto, which takes a GPU where one can be used [default: auto]
     #[arg(long, value_name = "D")]
     pub device: Option<String>,
-    /// What to compute in: f32, tf32, bf16 or auto, which is bf16 on a GPU and f32 on the processor [default: auto]
+    /// What to compute in: f32, tf32, bf16 or auto, which is bf16 on a GPU and f32 on the CPU [default: auto]
     #[arg(long, value_name = "P")]
     pub precision: Option<String>,
     /// A text file or a folder with data [default: $UNTUNED_DATA, else the generated corpus]
@@ -310,7 +310,7 @@ pub struct Sample {
     /// Where to compute, wherever the run was trained: cpu, cuda:0 (a GPU by its number) or auto
     #[arg(long, value_name = "D", default_value = "auto")]
     pub device: String,
-    /// What to compute in: f32, tf32, bf16 or auto, which is bf16 on a GPU and f32 on the processor
+    /// What to compute in: f32, tf32, bf16 or auto, which is bf16 on a GPU and f32 on the CPU
     #[arg(long, value_name = "P", default_value = "auto")]
     pub precision: String,
     /// Take the weights with the lowest validation loss, where the run kept them (keep_best = "validation")
@@ -476,7 +476,7 @@ pub struct BenchPlace {
     /// Where to compute: cpu, cuda:0 (a GPU by its number) or auto
     #[arg(long, value_name = "D", default_value = "cpu")]
     pub device: String,
-    /// What to compute in: f32, tf32, bf16 or auto, which is bf16 on a GPU and f32 on the processor
+    /// What to compute in: f32, tf32, bf16 or auto, which is bf16 on a GPU and f32 on the CPU
     #[arg(long, value_name = "P", default_value = "auto")]
     pub precision: String,
 }
@@ -566,7 +566,7 @@ Examples:
   untuned doctor
   untuned doctor --json
 
-Exit code 0 whether there is a GPU or not: everything runs on the processor too.")]
+Exit code 0 whether there is a GPU or not: everything runs on the CPU too.")]
 pub struct Doctor {
     /// Print what was found as one JSON value
     #[arg(long)]

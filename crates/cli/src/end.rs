@@ -26,7 +26,7 @@ pub enum End {
 }
 
 /// An error and its causes, but for those that an error's own words already end with.
-fn told(error: &anyhow::Error) -> String {
+fn message(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.ends_with(&cause) {
@@ -41,12 +41,12 @@ impl End {
     pub fn report(self) -> ExitCode {
         match self {
             End::Request(error) => {
-                output::say(&format!("error: {}", told(&error)));
+                output::say(&format!("error: {}", message(&error)));
                 ExitCode::from(2)
             }
             End::Run => ExitCode::from(3),
             End::System(error) => {
-                output::say(&format!("error: {}", told(&error)));
+                output::say(&format!("error: {}", message(&error)));
                 ExitCode::from(4)
             }
             End::Interrupted => {

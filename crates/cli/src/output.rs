@@ -25,7 +25,7 @@ pub fn print_json(value: &impl Serialize) -> Result<(), End> {
     print(&(text + "\n"))
 }
 
-/// Says something on standard error. Where nobody can be told, nobody is.
+/// Writes a line to standard error. Where that fails, nothing else is done.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

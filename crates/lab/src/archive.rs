@@ -128,14 +128,14 @@ pub fn archive(folder: &Path, out: &Path, rows: u64) -> Result<Archived, Archive
     for run in found.runs.iter().filter(|run| run.folder.join(CONFIG).is_file()) {
         let inner = run.folder.strip_prefix(folder).unwrap_or(Path::new(""));
         let target = if inner.as_os_str().is_empty() { out.join(name) } else { out.join(inner) };
-        let kept = match Kept::of(run, rows, &places) {
-            Ok(kept) => kept,
+        let thinned = match ArchivedRun::of(run, rows, &places) {
+            Ok(thinned) => thinned,
             Err(error) => {
                 archived.problems.push(format!("{error}; the run is left out"));
                 continue;
             }
         };
-        match kept.compare(&target)? {
+        match thinned.compare(&target)? {
             Compared::New => archived.added += 1,
             Compared::Better => archived.replaced += 1,
             Compared::Same => archived.same += 1,
@@ -145,7 +145,7 @@ pub fn archive(folder: &Path, out: &Path, rows: u64) -> Result<Archived, Archive
                 continue;
             }
         }
-        files.push(Files { folder: target, files: kept.files });
+        files.push(Files { folder: target, files: thinned.files });
     }
     if files.is_empty() && archived.problems.is_empty() && archived.same == 0 {
         return Err(ArchiveError::Nothing { path: folder.into() });
@@ -232,8 +232,8 @@ impl Files {
     }
 }
 
-/// A run as it is kept.
-struct Kept {
+/// A run as it is archived.
+struct ArchivedRun {
     config: Config,
     ended: bool,
     /// The summary comes last: it marks a run that has ended and is complete.
@@ -252,8 +252,8 @@ enum Compared {
     Other(&'static str),
 }
 
-impl Kept {
-    fn of(run: &Run, rows: u64, places: &Places) -> Result<Kept, TraceError> {
+impl ArchivedRun {
+    fn of(run: &Run, rows: u64, places: &Places) -> Result<ArchivedRun, TraceError> {
         let folder = &run.folder;
         let read = |name: &str| {
             let path = folder.join(name);
@@ -295,7 +295,7 @@ impl Kept {
         if let Some(summary) = read(SUMMARY)?.filter(|_| ended) {
             files.push((SUMMARY.to_string(), summary));
         }
-        Ok(Kept { config, ended, files })
+        Ok(ArchivedRun { config, ended, files })
     }
 
     fn compare(&self, target: &Path) -> Result<Compared, ArchiveError> {
@@ -350,11 +350,11 @@ fn lines(rows: &[impl Serialize]) -> Vec<u8> {
 /// The first key in which two configurations differ that decides over a run's numbers, in words.
 fn difference(ours: &Config, theirs: &Config) -> Option<String> {
     let (here, there) = (ours.identity(), theirs.identity());
-    let told = |key: &str, ours: &str, theirs: &str| format!("{key} is {theirs} there and {ours} here");
+    let differs = |key: &str, ours: &str, theirs: &str| format!("{key} is {theirs} there and {ours} here");
     let shown = |value: Option<&String>| value.map_or("not set".to_string(), String::clone);
     let keys = here.keys().chain(there.keys()).find(|key| here.get(*key) != there.get(*key));
-    let differs = keys.map(|key| told(key, &shown(here.get(key)), &shown(there.get(key))));
-    differs.or_else(|| (ours.data != theirs.data).then(|| told("data", &ours.data, &theirs.data)))
+    let of_keys = keys.map(|key| differs(key, &shown(here.get(key)), &shown(there.get(key))));
+    of_keys.or_else(|| (ours.data != theirs.data).then(|| differs("data", &ours.data, &theirs.data)))
 }
 
 /// Leaves of the data's path the name at its end.

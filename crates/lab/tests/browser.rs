@@ -108,8 +108,8 @@ fn open(browser: &Path, page: &str, width: u32) -> Vec<Check> {
 /// Every check passes, and these, by the beginnings of their names, were made.
 fn passes(checks: &[Check], wanted: &[&str]) {
     let failed: Vec<&Check> = checks.iter().filter(|c| !c.ok).collect();
-    let told: Vec<String> = failed.iter().map(|c| format!("{}: {}", c.name, c.saw)).collect();
-    assert!(failed.is_empty(), "{told:#?}");
+    let messages: Vec<String> = failed.iter().map(|c| format!("{}: {}", c.name, c.saw)).collect();
+    assert!(failed.is_empty(), "{messages:#?}");
     for name in wanted.iter().chain(&ALWAYS) {
         assert!(checks.iter().any(|c| c.name.starts_with(name)), "`{name}` was not checked");
     }

@@ -34,9 +34,9 @@ fn where_the_paper_is_right_every_claim_holds() {
     made::networks(folder.path());
     let results = results(folder.path());
     assert_eq!(results.problems, Vec::<String>::new());
-    let told: Vec<(u32, Verdict)> =
+    let verdicts: Vec<(u32, Verdict)> =
         results.claims().iter().map(|claim| (claim.number, claim.verdict)).collect();
-    for (number, verdict) in told {
+    for (number, verdict) in verdicts {
         let wanted = match number {
             // DoG falls in a line here, so it is higher than the others but not unstable; L/L₀ is about 4.
             3 | 12 => Verdict::HoldsInPart,

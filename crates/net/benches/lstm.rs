@@ -48,7 +48,7 @@ fn gradient(device: &Cpu<f32>, name: &str, shape: LstmShape, batch: usize, count
     report(&format!("gradient, {name}, {batch} × {TIME}"), seconds, (6 * matrices * batch * TIME) as f64);
 }
 
-/// One layer with narrow inputs: nearly all is the recurrence, and on the way back the gradient of its matrix.
+/// One layer with narrow inputs: nearly all is the recurrence, and backward the gradient of its matrix.
 fn recurrence(device: &Cpu<f32>, hidden: usize, batch: usize, count: usize) {
     let mut layout = Layout::default();
     let initial = Initial::Uniform(1.0 / (hidden as f64).sqrt());

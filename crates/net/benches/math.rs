@@ -47,8 +47,11 @@ fn random(c: &mut Criterion) {
     let mut group = c.benchmark_group("random");
     group.throughput(Throughput::Elements(N as u64));
     let mut out = vec![0f32; N];
-    group.bench_function("fill_keep", |b| b.iter(|| black_box(site).fill_keep(0, &mut out, black_box(0.1))));
-    group.bench_function("fill_keep from 3", |b| b.iter(|| black_box(site).fill_keep(3, &mut out, 0.1)));
+    group.bench_function("fill_dropout", |b| {
+        b.iter(|| black_box(site).fill_dropout(0, &mut out, black_box(0.1)))
+    });
+    group
+        .bench_function("fill_dropout from 3", |b| b.iter(|| black_box(site).fill_dropout(3, &mut out, 0.1)));
     group.bench_function("fill_uniform", |b| b.iter(|| black_box(site).fill_uniform(&mut out, 0.0, 1.0)));
     group.bench_function("block by block", |b| {
         b.iter(|| {

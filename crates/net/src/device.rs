@@ -258,7 +258,7 @@ pub trait Device: Sized {
     type Parameters;
     /// Activations.
     type Buffer;
-    /// Ids of words, characters or pieces.
+    /// Ids of tokens: words, characters or subwords.
     type Ids;
     /// A few f64 numbers: losses and norms.
     type Scalars;
@@ -308,8 +308,8 @@ pub trait Device: Sized {
         change: [&mut Self::Parameters; M],
         read: [&Self::Parameters; R],
     );
-    /// Sums over parameters in one pass, as [`Space::measure`](untuned::Space::measure) says, with places as above. The
-    /// sums, in f64, go to the places from `at` on.
+    /// Sums over parameters in one pass, as [`Space::measure`](untuned::Space::measure) says, with `tensors` as above.
+    /// The sums, in f64, go to `to` from index `at` on.
     #[allow(clippy::too_many_arguments)]
     fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
         &self,
@@ -463,8 +463,8 @@ pub trait Device: Sized {
 
     /// `h_1 … h_time` from the inputs and the state before them. `carry` holds `h` and then `c`, batch × hidden each, and is
     /// replaced by the state after the last position. `gates` (time·batch × 4·hidden), `cells` and `out` (each (time + 1)·batch
-    /// × hidden, the state before the first position in front) are kept for the way back. `carry` and `cells`, which add up over
-    /// time, are of the kind [`Kind::Statistic`].
+    /// × hidden, the state before the first position in front) are stored for the backward pass. `carry` and `cells`, which add
+    /// up over time, are of the kind [`Kind::Statistic`].
     #[allow(clippy::too_many_arguments)]
     fn lstm(
         &self,
@@ -513,7 +513,7 @@ pub trait Device: Sized {
         scalars: &mut Self::Scalars,
         at: usize,
     );
-    /// `d_raw = dropout(d_dropped + 2α·dropped/n) + ` the gradient of the second: the way back through the last dropout.
+    /// `d_raw = dropout(d_dropped + 2α·dropped/n) + ` the gradient of the second: the backward pass through the last dropout.
     fn regularizers_backward(
         &self,
         shape: Regularizers,

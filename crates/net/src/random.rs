@@ -100,7 +100,7 @@ impl Site {
     ///
     /// # Panics
     /// When `drop` is not in `[0, 1)`.
-    pub fn fill_keep<R: Real>(&self, first: u64, out: &mut [R], drop: f32) {
+    pub fn fill_dropout<R: Real>(&self, first: u64, out: &mut [R], drop: f32) {
         assert!((0.0..1.0).contains(&drop), "the probability of dropping a number is in [0, 1), not {drop}");
         if drop == 0.0 {
             return out.fill(R::ONE);
@@ -268,7 +268,7 @@ mod tests {
     fn dropout_is_the_same_one_by_one() {
         fn check<R: Real>(site: Site, first: u64, n: usize, drop: f32) {
             let mut filled = vec![R::ZERO; n];
-            site.fill_keep(first, &mut filled, drop);
+            site.fill_dropout(first, &mut filled, drop);
             for (i, &factor) in filled.iter().enumerate() {
                 let dropped = site.uniform(first + i as u64) < drop;
                 let expected = if dropped { R::ZERO } else { R::ONE / (R::ONE - R::from_f32(drop)) };
@@ -297,8 +297,8 @@ mod tests {
         for index in 0..100 {
             let drop = site.uniform(index);
             let mut factors = [0f32; 2];
-            site.fill_keep(index, &mut factors[..1], drop);
-            site.fill_keep(index, &mut factors[1..], drop.next_up());
+            site.fill_dropout(index, &mut factors[..1], drop);
+            site.fill_dropout(index, &mut factors[1..], drop.next_up());
             assert!(factors[0] > 0.0 && factors[1] == 0.0, "{index}");
         }
     }
@@ -307,7 +307,7 @@ mod tests {
     fn dropout_has_mean_1() {
         let mut factors = vec![0f64; 1_000_000];
         for drop in [0.1f32, 0.5, 0.8] {
-            Site { seed: 8, site: 1, step: 0 }.fill_keep(0, &mut factors, drop);
+            Site { seed: 8, site: 1, step: 0 }.fill_dropout(0, &mut factors, drop);
             let mean = factors.iter().sum::<f64>() / factors.len() as f64;
             // Five standard errors.
             let allowed = 5.0 * f64::from(drop / (1.0 - drop)).sqrt() / 1000.0;
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "in [0, 1)")]
     fn dropping_everything_is_refused() {
-        Site { seed: 0, site: 0, step: 0 }.fill_keep(0, &mut [0f32; 1], 1.0);
+        Site { seed: 0, site: 0, step: 0 }.fill_dropout(0, &mut [0f32; 1], 1.0);
     }
 
     /// 100,000 numbers: the mean and variance within five standard errors.

@@ -151,8 +151,8 @@ proptest! {
             }
             let Ok(corruption) = Corruption::new(short, density, mean_span, special) else { continue };
             let (mut inputs, mut targets) = (vec![], vec![]);
-            let piece: Vec<u32> = (0..short as u32).collect();
-            prop_assert!(corruption.corrupt(&piece, seed, example, &mut inputs, &mut targets).is_ok());
+            let chunk: Vec<u32> = (0..short as u32).collect();
+            prop_assert!(corruption.corrupt(&chunk, seed, example, &mut inputs, &mut targets).is_ok());
             prop_assert_eq!(inputs.len(), corruption.input_length());
             prop_assert_eq!(targets.len(), corruption.target_length());
         }

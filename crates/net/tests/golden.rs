@@ -106,7 +106,7 @@ fn t5s_tokenizer() {
     assert_eq!(ours.decode(&ours.encode("Hello, world!").unwrap()).unwrap(), "Hello, world! </s>");
 }
 
-/// Real C4: every document reads, and every piece of it is restored from its input and target.
+/// Real C4: every document reads, and every chunk of it is restored from its input and target.
 #[test]
 fn real_c4() {
     let (Some(folder), Some(tokenizer)) = (data("c4"), data("t5-tokenizer/tokenizer.json")) else { return };
@@ -122,29 +122,29 @@ fn real_c4() {
     let tokenizer = Arc::new(t5::Tokenizer::read(&tokenizer).unwrap());
     let corruption = t5::Corruption::new(568, t5::DENSITY, t5::MEAN_SPAN, tokenizer.special()).unwrap();
     let shards = c4::shards(&folder).unwrap();
-    let start = || t5::Pieces::new(shards.clone(), tokenizer.clone(), 568, t5::PiecesState::default());
-    let mut pieces = start();
-    let first: Vec<Vec<u32>> = pieces.by_ref().take(300).map(Result::unwrap).collect();
+    let start = || t5::Chunks::new(shards.clone(), tokenizer.clone(), 568, t5::ChunksState::default());
+    let mut chunks = start();
+    let first: Vec<Vec<u32>> = chunks.by_ref().take(300).map(Result::unwrap).collect();
     // Reading on from a saved state gives what reading on without saving gives.
-    let state = serde_json::from_str(&serde_json::to_string(&pieces.state()).unwrap()).unwrap();
-    let resumed = t5::Pieces::new(shards.clone(), tokenizer.clone(), 568, state);
-    assert!(resumed.take(50).map(Result::unwrap).eq(pieces.take(50).map(Result::unwrap)));
-    // The pieces are the documents one after the other.
+    let state = serde_json::from_str(&serde_json::to_string(&chunks.state()).unwrap()).unwrap();
+    let resumed = t5::Chunks::new(shards.clone(), tokenizer.clone(), 568, state);
+    assert!(resumed.take(50).map(Result::unwrap).eq(chunks.take(50).map(Result::unwrap)));
+    // The chunks are the documents one after the other.
     let joined: Vec<u32> = c4::Documents::new(shards.clone())
         .flat_map(|document| tokenizer.encode(&document.unwrap()).unwrap())
         .take(300 * 568)
         .collect();
     assert_eq!(first.concat(), joined);
     assert!(joined.iter().all(|&id| id < 32_000), "no text makes a sentinel");
-    for (example, piece) in first.iter().enumerate() {
+    for (example, chunk) in first.iter().enumerate() {
         let (mut inputs, mut targets) = (vec![], vec![]);
-        corruption.corrupt(piece, 1, example as u64, &mut inputs, &mut targets).unwrap();
+        corruption.corrupt(chunk, 1, example as u64, &mut inputs, &mut targets).unwrap();
         assert_eq!((inputs.len(), targets.len()), (512, 114));
         let mut spans = targets[..113].split(|&id| id >= 32_000).skip(1);
         let mut restored = Vec::new();
         for &id in &inputs[..511] {
             if id >= 32_000 { restored.extend_from_slice(spans.next().unwrap()) } else { restored.push(id) }
         }
-        assert_eq!((&restored, spans.next()), (piece, None));
+        assert_eq!((&restored, spans.next()), (chunk, None));
     }
 }

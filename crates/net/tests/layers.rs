@@ -58,15 +58,15 @@ fn linear_with_every_activation_and_bias() {
             let weights = normal(rows * width, 3);
             let forward = |x: &Buffer, input: &Buffer| {
                 let (mut out, mut before) = (vec![0.0; rows * width], vec![0.0; rows * 6]);
-                let keep = (activation != Activation::None).then_some(&mut before);
-                cpu.linear(&layer, rows, x, input, &mut out, keep);
+                let saved = (activation != Activation::None).then_some(&mut before);
+                cpu.linear(&layer, rows, x, input, &mut out, saved);
                 (out, before)
             };
             let (_, mut before) = forward(&x, &input);
             let (mut dx, mut d_input) = (vec![0.0; layout.len()], vec![0.5; rows * inputs]);
-            let keep = (activation != Activation::None).then_some(&mut before);
+            let saved = (activation != Activation::None).then_some(&mut before);
             let to = Some((&mut d_input, Write::Add));
-            cpu.linear_backward(&layer, rows, &x, &input, keep, &weights, &mut dx, to);
+            cpu.linear_backward(&layer, rows, &x, &input, saved, &weights, &mut dx, to);
             let name = format!("{activation:?}, bias {biased}");
             check(&name, &x, &dx, |x| weighted(&forward(x, &input).0, &weights));
             let added: Buffer = d_input.iter().map(|d| d - 0.5).collect();

@@ -188,7 +188,7 @@ fn evaluation_is_the_loss_without_noise() {
     assert_eq!(loss(&mut t5, &device, Feed { inputs: &inputs, targets: &targets, batch: 3 }), of_t5.0);
 }
 
-/// What is said next has the logits that the loss is made of: the losses of an answer's pieces, asked for one by one, add up to it.
+/// What is said next has the logits that the loss is made of: the losses of an answer's tokens, asked for one by one, add up to it.
 #[test]
 fn answers_follow_the_source() {
     let device = Cpu::<f64>::new(Some(2)).unwrap();
@@ -204,5 +204,5 @@ fn answers_follow_the_source() {
         let exponentials: f64 = logits.iter().map(|&l| f64::from(l).exp()).sum();
         sum += exponentials.ln() - f64::from(logits[target as usize]);
     }
-    assert!((sum / 6.0 - expected).abs() < 1e-5, "{} piece by piece, {expected} at once", sum / 6.0);
+    assert!((sum / 6.0 - expected).abs() < 1e-5, "{} token by token, {expected} at once", sum / 6.0);
 }

@@ -315,8 +315,8 @@ impl<'a> Explainer<'a> {
     }
 
     /// The run is over: what came of it. Bounds at the average need the run's uniform average
-    /// ([`Average::Uniform`](untuned::average::Average::Uniform), which [`Minimizer`](untuned::Minimizer) keeps unless told
-    /// otherwise).
+    /// ([`Average::Uniform`](untuned::average::Average::Uniform), which [`Minimizer`](untuned::Minimizer) computes by
+    /// default).
     pub fn finish(self, run: &Run) -> Explanation {
         let local_smoothness = self.probe.read();
         let bounds = self.bounds().into_iter().map(|bound| self.judge(bound, run)).collect();

@@ -15,7 +15,7 @@ use crate::output;
 #[derive(Serialize)]
 struct Found {
     version: &'static str,
-    cpu: Processor,
+    cpu: CpuInfo,
     #[serde(flatten)]
     cuda: Survey,
     /// What came of opening each GPU that can be used.
@@ -25,7 +25,7 @@ struct Found {
 }
 
 #[derive(Serialize)]
-struct Processor {
+struct CpuInfo {
     threads: usize,
     architecture: &'static str,
     /// The widest instructions that are used.
@@ -46,7 +46,7 @@ pub fn run(args: &Doctor) -> Result<(), End> {
 }
 
 fn look() -> Result<Found, End> {
-    let cpu = Processor {
+    let cpu = CpuInfo {
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         architecture: std::env::consts::ARCH,
         instructions: instructions(),
@@ -68,7 +68,7 @@ fn open(name: &str) -> Result<Opened, End> {
     Ok(Opened { name: name.into(), seconds: start.elapsed().as_secs_f64(), problem })
 }
 
-/// The widest instructions of the processor that the networks have code for.
+/// The widest instructions of the CPU that the networks have code for.
 fn instructions() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     {
@@ -95,24 +95,24 @@ fn words(found: &Found) -> String {
     let Survey { driver, gpus, nvrtc, cublaslt, cache } = cuda;
     let threads = if cpu.threads == 1 { "1 thread".into() } else { format!("{} threads", cpu.threads) };
     let mut text = format!(
-        "untuned {version}\n\nprocessor     {threads}, {} with {}: usable\n",
+        "untuned {version}\n\nCPU           {threads}, {} with {}: usable\n",
         cpu.architecture, cpu.instructions
     );
-    tell(&mut text, "GPU driver", library(driver, "for CUDA up to"));
+    add_line(&mut text, "GPU driver", library(driver, "for CUDA up to"));
     if gpus.is_empty() && driver.problem.is_none() {
-        tell(&mut text, "GPU", "the driver finds none".into());
+        add_line(&mut text, "GPU", "the driver finds none".into());
     }
     for gpu in gpus {
-        tell(&mut text, &gpu.name, described(gpu, opened.iter().find(|opened| opened.name == gpu.name)));
+        add_line(&mut text, &gpu.name, described(gpu, opened.iter().find(|opened| opened.name == gpu.name)));
     }
-    tell(&mut text, "NVRTC", library(nvrtc, "CUDA"));
-    tell(&mut text, "cuBLASLt", library(cublaslt, "CUDA"));
-    tell(&mut text, "kernel cache", cached(cache));
+    add_line(&mut text, "NVRTC", library(nvrtc, "CUDA"));
+    add_line(&mut text, "cuBLASLt", library(cublaslt, "CUDA"));
+    add_line(&mut text, "kernel cache", cached(cache));
     text + "\n" + &conclusion(found, auto)
 }
 
-/// A line of the list.
-fn tell(text: &mut String, name: &str, what: String) {
+/// Adds a line to the list.
+fn add_line(text: &mut String, name: &str, what: String) {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{name:12}  {what}");
 }

@@ -182,8 +182,8 @@ fn result(
     f_star: Option<f64>,
     run: &Run,
 ) -> Printed {
-    let gap = |kept: &Snapshot| f_star.map(|f| kept.loss - f);
-    let value = |kept: &Snapshot| Value { loss: kept.loss, gap: gap(kept) };
+    let gap = |snapshot: &Snapshot| f_star.map(|f| snapshot.loss - f);
+    let value = |snapshot: &Snapshot| Value { loss: snapshot.loss, gap: gap(snapshot) };
     Printed {
         problem: problem.to_string(),
         rule: rule.to_string(),
@@ -208,9 +208,9 @@ fn words(
     let mut text = format!("{problem} with {rule}, {} steps: {}\n\n", args.steps, outcome(run));
     // Writing to a string cannot fail.
     let _ = writeln!(text, "  {:8} {:<24} gap", "", "loss");
-    let mut row = |name: &str, kept: &Snapshot, note: String| {
-        let gap = f_star.map_or("not known".to_string(), |f| gap_in_words(kept.loss, f));
-        let _ = writeln!(text, "  {name:8} {:<24} {gap:<26} {note}", number(kept.loss));
+    let mut row = |name: &str, snapshot: &Snapshot, note: String| {
+        let gap = f_star.map_or("not known".to_string(), |f| gap_in_words(snapshot.loss, f));
+        let _ = writeln!(text, "  {name:8} {:<24} {gap:<26} {note}", number(snapshot.loss));
     };
     row("last", &run.last, format!("at step {}", run.last.step));
     row("best", &run.best, format!("at step {}", run.best.step));

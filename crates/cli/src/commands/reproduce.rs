@@ -235,18 +235,18 @@ fn summary(results: &Results, page: &Path) -> String {
             "{}\nThe networks (Section 6.2), claim by claim:\n\n",
             compare::summary(&results.comparisons)
         );
-        results.claims().iter().for_each(|claim| tell(&mut text, claim));
+        results.claims().iter().for_each(|claim| write_claim(&mut text, claim));
         text += "\n";
     }
     if let Some(synthetic) = &results.synthetic {
         text += "The synthetic experiment (Section 6.1), claim by claim; a / b / c / d is for L₁ = 1 / 10 / 100 / 1000:\n\n";
-        synthetic.claims.iter().for_each(|claim| tell(&mut text, claim));
+        synthetic.claims.iter().for_each(|claim| write_claim(&mut text, claim));
         text += "\n";
     }
     text + &format!("{}\n", page.display())
 }
 
-fn tell(text: &mut String, claim: &Claim) {
+fn write_claim(text: &mut String, claim: &Claim) {
     let Claim { number, claim: what, verdict, measured, recorded, .. } = claim;
     let recorded = recorded.as_ref().map_or(String::new(), |r| format!(" (at full scale: {r})"));
     // Writing to a string cannot fail.

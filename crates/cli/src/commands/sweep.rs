@@ -337,7 +337,7 @@ impl sweep::Progress for Display<'_> {
         if let Some((_, bar)) = self.workers[worker].lock().ok().and_then(|mut slot| slot.take()) {
             bar.finish_and_clear();
         }
-        let told = match state {
+        let result = match state {
             State::Ended(summary) if summary.diverged => "diverged".to_string(),
             State::Ended(summary) => match summary.final_test_loss {
                 Some(loss) => format!("test {}", spec::loss(loss)),
@@ -366,7 +366,7 @@ impl sweep::Progress for Display<'_> {
         if failed || !self.seen {
             let (all, wall, since) =
                 (self.plan.trials.len(), wall.as_secs_f64(), self.began.elapsed().as_secs());
-            self.say(&format!("{done}/{all} after {since} s: {}, {told} [{wall:.2} s]", named(trial)));
+            self.say(&format!("{done}/{all} after {since} s: {}, {result} [{wall:.2} s]", named(trial)));
         }
     }
 

@@ -24,14 +24,14 @@ const EXPERIMENT: &str = "model = \"gpt\"\nsteps = 1\nbatch = 1\nevaluate_tokens
     [shape]\ncontext = 8\nblocks = 1\nwidth = 8\nheads = 1\n";
 
 #[test]
-fn the_doctor_tells_what_is_there_and_ends_with_0() {
+fn the_doctor_reports_what_is_there_and_ends_with_0() {
     let survey = survey();
     assert!(survey["cpu"]["threads"].as_u64().is_some_and(|threads| threads > 0), "{survey}");
     assert!(survey["gpus"].is_array() && survey["cache"].is_object(), "{survey}");
     let output = untuned("doctor");
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let text = String::from_utf8(output.stdout).expect("UTF-8");
-    for words in ["processor", "GPU driver", "NVRTC", "cuBLASLt", "kernel cache", "`--device auto` is"] {
+    for words in ["CPU", "GPU driver", "NVRTC", "cuBLASLt", "kernel cache", "`--device auto` is"] {
         assert!(text.contains(words), "{words} in {text}");
     }
     if let Some(problem) = missing() {
@@ -72,7 +72,7 @@ fn a_gpu_that_cannot_be_used_is_exit_4_and_says_what_is_missing() {
     }
     assert!(!folder.path().join("sweep/trials/0000").exists(), "said once, not by every trial");
 
-    // Without a GPU, `auto` is the processor; what it trained can be sampled there too.
+    // Without a GPU, `auto` is the CPU; what it trained can be sampled there too.
     let trained = run("train x.toml --out run --device auto");
     assert_eq!(trained.status.code(), Some(0), "{}", errors(&trained));
     let config = fs::read_to_string(folder.path().join("run/config.toml")).expect("written");

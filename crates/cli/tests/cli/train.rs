@@ -324,7 +324,7 @@ fn what_contradicts_the_run_is_refused() {
     ] {
         expect(&train(folder.path(), &format!("--out run --resume {arguments}")), 2, words);
     }
-    // What the file says now is told, and does not change the run.
+    // What the file says now is reported, and does not change the run.
     let edited = EXPERIMENT.replace("batch = 2", "batch = 4");
     fs::write(folder.path().join("x.toml"), &edited).expect("writable");
     expect(&train(folder.path(), "--out run --resume"), 0, &["batch would now be 4; the run goes on with 2"]);

@@ -491,10 +491,10 @@ pub(crate) mod tests {
         let mut longer = run("dog", 1, None);
         longer.config.steps = Some(20);
         let all = compare(vec![run("dog", 1, None), other, longer]);
-        let told: Vec<_> = all.iter().map(|c| c.horizons()).collect();
+        let horizons: Vec<_> = all.iter().map(|c| c.horizons()).collect();
         let of = Horizon::Steps;
         assert_eq!(
-            told,
+            horizons,
             [vec![of(10)], vec![of(10), of(20)]],
             "another batch is another experiment, another T is not"
         );

@@ -1,9 +1,10 @@
-//! One look and one name for every method, in all figures.
+//! One look and one name for every method, in all figures. A method needs no entry here to be shown.
 
 use super::Style;
 
-/// The known methods in the order of their styles: the key (the rule's name) and the name in a legend.
-const METHODS: [(&str, &str); 27] = [
+/// Methods with a name of their own in legends, in the order of their styles: the key, which is the name in a spec, and the name
+/// in a legend.
+const METHODS: &[(&str, &str)] = &[
     ("inexact-polyak", "Inexact Polyak"),
     ("clipped-gd", "Clipped SGD"),
     ("gd", "SGD"),
@@ -33,7 +34,8 @@ const METHODS: [(&str, &str); 27] = [
     ("dowg", "DoWG"),
 ];
 
-/// The style of a method: a known one always has its own, another one of the styles after those, by its key.
+/// The style of a method. Those of the table come first, then the catalog's others in its order: each has its own style. Any
+/// other key has one of the styles after those, by its hash.
 ///
 /// ```
 /// use untuned_lab::figure::{Style, method_style};
@@ -41,20 +43,33 @@ const METHODS: [(&str, &str); 27] = [
 /// assert_eq!(method_style("mine"), method_style("mine"));
 /// ```
 pub fn method_style(key: &str) -> Style {
-    let known = METHODS.iter().position(|m| m.0 == key);
+    let known = known(&catalog_names());
     // FNV-1a: a few lines, and the same on every machine and in every version of Rust.
     let hash = key
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    Style::nth(known.unwrap_or(METHODS.len() + (hash % METHODS.len() as u64) as usize))
+    let position = known.iter().position(|name| *name == key);
+    Style::nth(position.unwrap_or(known.len() + (hash % known.len() as u64) as usize))
 }
 
-/// The place of a method among the known ones; unknown ones stand after them.
+/// The position of a method among those of the table and the catalog; any other key comes after them.
 pub fn method_order(key: &str) -> usize {
-    METHODS.iter().position(|m| m.0 == key).unwrap_or(METHODS.len())
+    let known = known(&catalog_names());
+    known.iter().position(|name| *name == key).unwrap_or(known.len())
 }
 
-/// The name of a method in legends and tables; an unknown one is called by its key.
+/// The names of all methods that the library has.
+fn catalog_names() -> Vec<&'static str> {
+    untuned::catalog().iter().map(|entry| entry.name).collect()
+}
+
+/// All methods in the order of their styles: those of the table, then the catalog's others.
+fn known<'a>(catalog: &[&'a str]) -> Vec<&'a str> {
+    let others = catalog.iter().copied().filter(|name| METHODS.iter().all(|m| m.0 != *name));
+    METHODS.iter().map(|m| m.0).chain(others).collect()
+}
+
+/// The name of a method in legends and tables: that of the table, or else its key.
 pub fn method_name(key: &str) -> &str {
     METHODS.iter().find(|m| m.0 == key).map_or(key, |m| m.1)
 }
@@ -66,21 +81,29 @@ mod tests {
 
     #[test]
     fn known_methods_look_different_and_others_take_none_of_their_styles() {
-        let styles: HashSet<Style> = METHODS.iter().map(|m| method_style(m.0)).collect();
-        assert_eq!(styles.len(), METHODS.len());
+        let known = known(&catalog_names());
+        let styles: HashSet<Style> = known.iter().map(|key| method_style(key)).collect();
+        assert_eq!(styles.len(), known.len());
         for other in ["mine", "clipped-gd-theorem-2", ""] {
             assert!(!styles.contains(&method_style(other)), "{other}");
         }
     }
 
     #[test]
-    fn names_are_those_of_rules() {
+    fn the_table_names_methods_of_the_catalog() {
+        let catalog = catalog_names();
         for (key, name) in METHODS {
-            assert_eq!(method_name(key), name);
+            assert!(catalog.contains(key), "{key}");
+            assert_eq!(method_name(key), *name);
         }
-        let known: HashSet<&str> = METHODS.iter().map(|(key, _)| *key).collect();
-        let listed: HashSet<&str> = untuned::catalog().iter().map(|entry| entry.name).collect();
-        assert_eq!(known, listed);
         assert_eq!(method_name("mine"), "mine");
+    }
+
+    /// A new method of the library has the next style, and its key for a name.
+    #[test]
+    fn a_method_outside_of_the_table_comes_after_it() {
+        let methods = known(&["new", "dog", "newer"]);
+        assert_eq!(methods.len(), METHODS.len() + 2);
+        assert_eq!(methods[METHODS.len()..], ["new", "newer"]);
     }
 }

@@ -185,7 +185,7 @@ fn above(a: Option<&Method<'_>>, b: Option<&Method<'_>>, times: f64) -> Answer {
 }
 
 /// “Inexact Polyak 2.31”, “DoG diverged”.
-fn told(method: &Method<'_>) -> String {
+fn result(method: &Method<'_>) -> String {
     match method.test() {
         _ if method.diverged() => format!("{} diverged", method.name()),
         Some(spread) => format!("{} {:.3}", method.name(), spread.mean),
@@ -194,16 +194,16 @@ fn told(method: &Method<'_>) -> String {
     }
 }
 
-fn told_all(network: &Network<'_>, keys: &[&str]) -> String {
-    let told: Vec<String> = keys.iter().filter_map(|key| network.method(key)).map(told).collect();
-    let told = if told.is_empty() { "not run".to_string() } else { told.join(", ") };
-    format!("{}: {told}", network.name())
+fn results(network: &Network<'_>, keys: &[&str]) -> String {
+    let all: Vec<String> = keys.iter().filter_map(|key| network.method(key)).map(result).collect();
+    let all = if all.is_empty() { "not run".to_string() } else { all.join(", ") };
+    format!("{}: {all}", network.name())
 }
 
 fn on_networks(facts: &Facts<'_>, models: &[Model], keys: &[&str]) -> String {
     let networks = models.iter().filter_map(|model| facts.network(*model));
-    let told: Vec<String> = networks.map(|network| told_all(network, keys)).collect();
-    if told.is_empty() { "Not run".to_string() } else { told.join("; ") }
+    let all: Vec<String> = networks.map(|network| results(network, keys)).collect();
+    if all.is_empty() { "Not run".to_string() } else { all.join("; ") }
 }
 
 fn below_the_decreasing(facts: &Facts<'_>) -> Decided {
@@ -440,8 +440,8 @@ fn other_horizons(facts: &Facts<'_>) -> Decided {
             .filter_map(|method| Some((method.test()?.mean, method.name())))
             .collect();
         methods.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let told: Vec<String> = methods.iter().map(|(loss, name)| format!("{name} {loss:.3}")).collect();
-        vec![format!("T = {horizon}"), told.join(" < ")]
+        let ranked: Vec<String> = methods.iter().map(|(loss, name)| format!("{name} {loss:.3}")).collect();
+        vec![format!("T = {horizon}"), ranked.join(" < ")]
     };
     let mut table = vec![vec!["T".to_string(), "from the lowest test loss".to_string()]];
     table.extend(horizons.into_iter().map(ranking));
@@ -468,7 +468,7 @@ fn clipping_helps(facts: &Facts<'_>) -> Decided {
         match (below(gd, clipped), gd.and_then(Method::test), clipped.and_then(Method::test)) {
             (Answer::Yes, ..) => Answer::No,
             (Answer::No, ..) => Answer::Yes,
-            // At least as good: it need not be told apart.
+            // At least as good: the seeds may overlap.
             (_, Some(gd), Some(clipped)) if clipped.count > 1 && clipped.mean <= gd.mean => Answer::Yes,
             _ => Answer::Open,
         }
@@ -560,7 +560,7 @@ mod tests {
         assert!(all.iter().all(|claim| claim.verdict == Verdict::NotDecided), "{all:?}");
     }
 
-    /// DoG is above with 10 steps, not told apart with 20, and below with 30; AdaSPS, with 10 and 20 only, is above both.
+    /// DoG is above with 10 steps, overlaps with 20, and is below with 30; AdaSPS, with 10 and 20 only, is above both.
     #[test]
     fn every_two_horizons_are_compared() {
         let ended = |steps: u64, rule: &'static str, losses: [f64; 2]| {

@@ -1,4 +1,4 @@
-//! Pieces of a page: tables, figures, claims.
+//! Parts of a page: tables, figures, claims.
 
 use std::fmt::Write;
 

@@ -73,7 +73,7 @@ pub fn notes() -> Section {
 }
 
 const NOTES: &str = "<ul>\
-<li>At the scale <code>quick</code> the networks are small and trained on a generated language, for minutes on a processor. Its best \
+<li>At the scale <code>quick</code> the networks are small and trained on a generated language, for minutes on a CPU. Its best \
 possible loss is known, so that Polyak's rule can be run with the true f*, which the paper cannot. Verdicts at this scale are about \
 these small networks; <code>--scale paper</code> is the paper's.</li>\
 <li>The paper prints T only for Nano-GPT's appendix (2500 and 7500). The others are those of the projects that it builds on: 200 epochs \
@@ -90,7 +90,7 @@ paper, with these settings on every network.</li>\
 mod tests {
     #[test]
     fn numbers_in_groups_of_three() {
-        let told = [7, 999, 1000, 24_221_600].map(super::grouped);
-        assert_eq!(told, ["7", "999", "1,000", "24,221,600"]);
+        let written = [7, 999, 1000, 24_221_600].map(super::grouped);
+        assert_eq!(written, ["7", "999", "1,000", "24,221,600"]);
     }
 }

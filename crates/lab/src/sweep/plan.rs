@@ -85,7 +85,7 @@ pub enum PlanError {
         what: String,
     },
     /// More trials than anybody means.
-    #[error("{origin} asks for {count} trials; at most 1000000 can be told apart")]
+    #[error("{origin} asks for {count} trials; a sweep has at most 1000000")]
     TooMany {
         /// The file.
         origin: String,
@@ -638,22 +638,22 @@ mod tests {
     #[test]
     fn trials_are_a_function_of_their_index() {
         let quick = plan(SWEEP, None).unwrap();
-        let told: Vec<String> =
+        let found: Vec<String> =
             quick.trials.iter().map(|t| format!("{} s{}", t.config.rule, t.config.seed)).collect();
         let of_seed = |seed: u32| {
             let grid = ["0.5", "0.1", "1e-5"].iter().flat_map(|lr| ["1", "inf"].map(|c| (lr, c)));
             let rules = grid.map(|(lr, c)| format!("clipped-gd:lr={lr},threshold={c}"));
             rules.chain(["inexact-polyak".into()]).map(move |rule| format!("{rule} s{seed}"))
         };
-        assert_eq!(told, of_seed(1).chain(of_seed(2)).collect::<Vec<_>>());
+        assert_eq!(found, of_seed(1).chain(of_seed(2)).collect::<Vec<_>>());
         assert_eq!(quick.trials[9].index, 9);
         assert!(quick.trials.iter().all(|t| t.config.batch == 2 && t.config.steps == Some(10)));
         assert_eq!(quick.trials[6].config.shape["width"], Value::Integer(32), "a method's own key");
         let paper = plan(SWEEP, Some("paper")).unwrap();
-        let told = paper.trials.iter().map(|t| (t.config.seed, t.config.steps.unwrap(), t.config.batch));
-        let told: Vec<_> = told.collect();
+        let found = paper.trials.iter().map(|t| (t.config.seed, t.config.steps.unwrap(), t.config.batch));
+        let found: Vec<_> = found.collect();
         assert_eq!(
-            told,
+            found,
             [(7, 5, 1), (7, 5, 2), (7, 15, 1), (7, 15, 2)],
             "the scale's methods replace the others"
         );
@@ -664,9 +664,9 @@ mod tests {
     fn a_grid_with_one_value_of_a_key_changes_the_others() {
         let text = "experiment = \"x.toml\"\nseeds = [1]\n[[method]]\nrule = \"clipped-gd\"\ngrid.batch = [1, 2]\ngrid.lr = [0.5]\n\
             grid.threshold = [3, 4]\n";
-        let told: Vec<_> = plan(text, None).unwrap().trials.iter().map(|t| t.label.clone()).collect();
+        let found: Vec<_> = plan(text, None).unwrap().trials.iter().map(|t| t.label.clone()).collect();
         assert_eq!(
-            told,
+            found,
             [
                 "clipped-gd:lr=0.5,threshold=3, batch=1",
                 "clipped-gd:lr=0.5,threshold=4, batch=1",
@@ -680,11 +680,11 @@ mod tests {
     fn a_method_can_have_horizons_of_its_own() {
         let text = "experiment = \"x.toml\"\nseeds = [1, 2]\nsteps = [3, 7]\n[[method]]\nrule = \"gd:lr=1\"\nsteps = [9, 7]\n\
             [[method]]\nrule = \"dog\"\n";
-        let told = plan(text, None).unwrap().trials.into_iter();
-        let told: Vec<_> =
-            told.map(|t| (t.config.seed, t.config.steps.unwrap(), t.config.rule.name())).collect();
+        let found = plan(text, None).unwrap().trials.into_iter();
+        let found: Vec<_> =
+            found.map(|t| (t.config.seed, t.config.steps.unwrap(), t.config.rule.name())).collect();
         assert_eq!(
-            told,
+            found,
             [
                 (1, 3, "dog"),
                 (1, 7, "gd"),
@@ -697,18 +697,18 @@ mod tests {
             ]
         );
         let text = "experiment = \"x.toml\"\nseeds = [1]\n[[method]]\nrule = \"dog\"\n[[method]]\nrule = \"dowg\"\nsteps = [4]";
-        let told = plan(text, None).unwrap().trials.into_iter();
-        let told: Vec<_> = told.map(|t| (t.config.steps.unwrap(), t.config.rule.name())).collect();
-        assert_eq!(told, [(10, "dog"), (4, "dowg")], "the experiment's own horizon comes first");
+        let found = plan(text, None).unwrap().trials.into_iter();
+        let found: Vec<_> = found.map(|t| (t.config.steps.unwrap(), t.config.rule.name())).collect();
+        assert_eq!(found, [(10, "dog"), (4, "dowg")], "the experiment's own horizon comes first");
     }
 
     #[test]
     fn a_method_can_have_seeds_of_its_own() {
         let text = "experiment = \"x.toml\"\nseeds = [1]\n[[method]]\nrule = \"gd\"\nseeds = [2]\ngrid.lr = [1, 2]\n\
             [[method]]\nrule = \"dog\"\n";
-        let told = plan(text, None).unwrap().trials.into_iter();
-        let told: Vec<_> = told.map(|t| (t.index, t.config.seed, t.config.rule.name())).collect();
-        assert_eq!(told, [(0, 1, "dog"), (1, 2, "gd"), (2, 2, "gd")]);
+        let found = plan(text, None).unwrap().trials.into_iter();
+        let found: Vec<_> = found.map(|t| (t.index, t.config.seed, t.config.rule.name())).collect();
+        assert_eq!(found, [(0, 1, "dog"), (1, 2, "gd"), (2, 2, "gd")]);
     }
 
     #[test]

@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use untuned::{Method, SessionState};
 use untuned_net::arena::Layout;
-use untuned_net::data::t5::PiecesState;
+use untuned_net::data::t5::ChunksState;
 
 use super::data::{Description, Vocabulary, hex};
 use super::error::TrainError;
 use super::folder::{pretty, sync_folder, write_synced};
 
-/// Changes when an older program could not read a checkpoint, or would read it wrongly; also when the initial weights of a seed
-/// change, because their norm is not stored.
+/// Changes when an older program could not read a checkpoint, or would read it wrongly. Other initial weights for a seed are no
+/// reason to change it: a checkpoint holds `x_0` and `‖x_0‖` where the method needs them.
 const FORMAT: u32 = 3;
 /// Checkpoints that are kept: a damaged one must have one before it.
 const KEPT: usize = 2;
@@ -64,7 +64,7 @@ pub struct State {
     /// The run's configuration, as far as it decides over numbers.
     pub config: BTreeMap<String, String>,
     /// How far its files have been read, where they are read on the way.
-    pub position: Option<PiecesState>,
+    pub position: Option<ChunksState>,
     /// The other files with their SHA-256.
     pub files: BTreeMap<String, String>,
     /// Of this file, with nothing here.

@@ -137,7 +137,7 @@ pub enum Model {
     Gpt,
     /// AWD-LSTM on words.
     Lstm,
-    /// T5 on pieces of words.
+    /// T5 on tokens of a SentencePiece vocabulary.
     T5,
 }
 
@@ -513,8 +513,8 @@ impl Config {
         toml::to_string(self).unwrap_or_default()
     }
 
-    /// What decides over a run's numbers, beside its data: every key with its value, but for names and places. Of the device the
-    /// kind counts: a GPU's number is a place.
+    /// What decides over a run's numbers, beside its data: every key with its value, but for names and paths. Of the device
+    /// only the kind counts, not a GPU's number.
     pub fn identity(&self) -> BTreeMap<String, String> {
         let mut keys = flat(self);
         for key in ["name", "scale", "data", "method"] {
@@ -590,7 +590,7 @@ impl Config {
             return wrong("accumulate", &self.accumulate, "give a number of batches from 1 to 1048576");
         }
         if self.batches().is_some_and(|batches| batches > MOST_STEPS) {
-            return wrong("accumulate", &self.accumulate, "at most 4294967295 batches can be told apart");
+            return wrong("accumulate", &self.accumulate, "a run has at most 4294967295 batches");
         }
         if self.accumulate > 1 && self.smoothness_every.is_some() {
             let remedy = "the smoothness is measured on one batch: leave smoothness_every out";

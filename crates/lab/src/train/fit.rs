@@ -12,7 +12,7 @@ use super::probe::Probe;
 use super::shape::Shape;
 use super::stepper::Stepper;
 
-/// The error of a run; where a GPU had too little memory, with a batch that fits. The processor's memory is not filled to find one:
+/// The error of a run; where a GPU had too little memory, with a batch that fits. The CPU's memory is not filled to find one:
 /// others use it too.
 pub(super) fn with_batch_that_fits(error: TrainError, config: &Config) -> TrainError {
     let TrainError::Device(DeviceError::OutOfMemory { device, needed, free }) = error else { return error };
@@ -114,6 +114,6 @@ mod tests {
         let config =
             Config::resolve("model = \"gpt\"\nsteps = 1\ndevice = \"cpu\"", "x", "x", &Overrides::default());
         let error = with_batch_that_fits(out_of_memory(), &config.unwrap());
-        assert!(matches!(error, TrainError::Device(_)), "{error}: the processor is not filled");
+        assert!(matches!(error, TrainError::Device(_)), "{error}: the CPU's memory is not filled");
     }
 }

@@ -15,7 +15,7 @@ pub const AUTO: &str = "auto";
 /// A device, and what it computes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// The processor, in f32.
+    /// The CPU, in f32.
     Cpu,
     /// A GPU.
     Cuda {
@@ -69,7 +69,7 @@ impl OpenedPlace<'_> {
         }
     }
 
-    /// The most memory that the work held, where the system says so: the whole process on the processor; on a GPU, which gives nothing
+    /// The most memory that the work held, where the system says so: the whole process on the CPU; on a GPU, which gives nothing
     /// back before the end, what is taken now and was not before.
     pub fn peak_bytes(&self) -> Option<u64> {
         match self.gpu {
@@ -91,8 +91,8 @@ fn peak_of_process() -> Option<u64> {
 }
 
 impl Place {
-    /// The place that these words name. `auto` stands for the first GPU where one can be used, else the processor; and for bf16
-    /// on a GPU, f32 on the processor.
+    /// The place that these words name. `auto` stands for the first GPU where one can be used, else the CPU; and for bf16
+    /// on a GPU, f32 on the CPU.
     ///
     /// # Errors
     /// Says what to write instead.
@@ -124,14 +124,12 @@ impl Place {
             (None, None | Some(Precision::F32)) => Ok(Place::Cpu),
             (None, Some(_)) if device == AUTO => {
                 let remedy =
-                    "and no GPU can be used here: `untuned doctor` says why; the processor computes in f32";
+                    "and no GPU can be used here: `untuned doctor` says why; the CPU computes in f32";
                 wrong("precision", precision, remedy)
             }
-            (None, Some(_)) => wrong(
-                "precision",
-                precision,
-                "the processor computes in f32: give f32 or auto, or device cuda:0",
-            ),
+            (None, Some(_)) => {
+                wrong("precision", precision, "the CPU computes in f32: give f32 or auto, or device cuda:0")
+            }
         }
     }
 
@@ -175,15 +173,15 @@ impl Place {
                 cpu.inside(|| work.on(&cpu, &opened))
             }
             Place::Cuda { ordinal, precision } => {
-                let cuda = Cuda::new(ordinal, precision).map_err(|error| self.told(error))?;
+                let cuda = Cuda::new(ordinal, precision).map_err(|error| self.explained(error))?;
                 let before = taken(cuda.memory()?);
                 work.on(&cuda, &OpenedPlace { place: self, threads: 1, gpu: Some((&cuda, before)) })
             }
         }
     }
 
-    /// A GPU that does not exist is the request's fault, not the system's.
-    fn told(self, error: DeviceError) -> TrainError {
+    /// The error of opening the device. A GPU that does not exist is the request's fault, not the system's.
+    fn explained(self, error: DeviceError) -> TrainError {
         let gpus = libraries::survey().gpus;
         if gpus.is_empty() || gpus.iter().any(|gpu| gpu.name == self.device()) {
             return error.into();
@@ -245,7 +243,7 @@ mod tests {
             ("cuda:x", "auto", "device is cuda:x; give the GPU's number"),
             ("cuda:", "auto", "device is cuda:; give the GPU's number"),
             ("cuda:99999999999", "auto", "give the GPU's number"),
-            ("cpu", "bf16", "precision is bf16; the processor computes in f32"),
+            ("cpu", "bf16", "precision is bf16; the CPU computes in f32"),
             ("cpu", "f16", "precision is f16; give auto, f32, tf32 or bf16"),
         ] {
             let error = Place::of(device, precision).unwrap_err().to_string();

@@ -286,8 +286,8 @@ struct Trainer<'a, D: Device> {
     /// What a checkpoint holds beside the arrays; its `session` is that of the last one.
     state: State,
     refused_in_row: u64,
-    /// What the user was told of how it goes.
-    told: Vec<String>,
+    /// The warnings that were given.
+    warned: Vec<String>,
     best_validation: Option<Vec<f32>>,
     folder: &'a Path,
     record: Record,
@@ -323,7 +323,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             ahead: Ahead::default(),
             state,
             refused_in_row: 0,
-            told: Vec::new(),
+            warned: Vec::new(),
             best_validation: None,
             folder,
             record,
@@ -427,7 +427,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             let bound = if rule.spec().info().has("lower_bound") { "lower_bound" } else { "f_star" };
             let (objective, rule) = (loss.objective, rule.name());
             let words = format!("step {step}: the loss {objective} is below the {bound} of {rule}");
-            self.tell_once("below the bound", words, watch);
+            self.warn_once("below the bound", words, watch);
         }
         if answer.is_ok() {
             self.refused_in_row = 0;
@@ -494,9 +494,9 @@ impl<'a, D: Device> Trainer<'a, D> {
     }
 
     /// Warns the user, once.
-    fn tell_once(&mut self, what: &str, words: String, watch: &mut dyn Watch) {
-        if !self.told.iter().any(|told| told == what) {
-            self.told.push(what.into());
+    fn warn_once(&mut self, what: &str, words: String, watch: &mut dyn Watch) {
+        if !self.warned.iter().any(|warned| warned == what) {
+            self.warned.push(what.into());
             watch.note(&words);
         }
     }
@@ -525,7 +525,7 @@ impl<'a, D: Device> Trainer<'a, D> {
         watch.evaluated(&evaluation);
         if let Some(warning) = self.stepper.method().warning() {
             let words = format!("step {step}: {warning}");
-            self.tell_once("warning", words, watch);
+            self.warn_once("warning", words, watch);
         }
         Ok(self.is_hopeless(&evaluation))
     }

@@ -31,7 +31,7 @@ const T5_END: &str = "</s>";
 pub struct Request {
     /// What the text begins with; for T5 a text with gaps `<extra_id_0>`, `<extra_id_1>`, ….
     pub prompt: String,
-    /// How many characters, words or pieces to add.
+    /// How many characters, words or tokens to add.
     pub length: usize,
     /// 0 takes the likeliest, 1 draws by the network's probabilities.
     pub temperature: f64,
@@ -176,7 +176,7 @@ fn check_length(prompt: &[u32], most: usize) -> Result<(), TrainError> {
         return Ok(());
     }
     let found = prompt.len();
-    Err(TrainError::Request(format!("--prompt has {found} pieces and the network reads {most}; give less")))
+    Err(TrainError::Request(format!("--prompt has {found} tokens and the network reads {most}; give less")))
 }
 
 /// A vocabulary that reads prompts.
@@ -208,7 +208,7 @@ impl Reader {
                 let line = vec![known.id(END).unwrap_or(0)];
                 Ok(known.encode(prompt).ok().filter(|ids| !ids.is_empty()).unwrap_or(line))
             }
-            Reader::Plain(Vocabulary::Pieces(names)) => {
+            Reader::Plain(Vocabulary::Tokens(names)) => {
                 let id = |word: &str| names.iter().position(|name| name == word).map(|id| id as u32);
                 let prompt = with_a_gap(prompt);
                 let missing = prompt.split_whitespace().filter(|word| id(word).is_none());
@@ -224,7 +224,7 @@ impl Reader {
         let text = match self {
             Reader::Plain(Vocabulary::Characters(known)) => known.decode(ids),
             Reader::Plain(Vocabulary::Words(known)) => known.decode(ids),
-            Reader::Plain(Vocabulary::Pieces(names)) => {
+            Reader::Plain(Vocabulary::Tokens(names)) => {
                 let name = |id: &u32| names.get(*id as usize).filter(|name| !name.is_empty());
                 return Ok(ids.iter().filter_map(name).cloned().collect::<Vec<_>>().join(" "));
             }
@@ -237,7 +237,7 @@ impl Reader {
     /// What ends T5's answer.
     fn end(&self) -> Option<u32> {
         match self {
-            Reader::Plain(Vocabulary::Pieces(names)) => {
+            Reader::Plain(Vocabulary::Tokens(names)) => {
                 names.iter().position(|name| name == T5_END).map(|id| id as u32)
             }
             Reader::Plain(_) => None,

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_has_bounds_that_the_processor_has_not() {
+    fn a_gpu_has_bounds_that_the_cpu_has_not() {
         use untuned_net::cuda::Precision;
         let gpu = Place::Cuda { ordinal: 0, precision: Precision::Bf16 };
         let wide = of(&["shape.width=514", "shape.heads=2"]).unwrap();

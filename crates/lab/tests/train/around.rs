@@ -134,23 +134,23 @@ fn what_does_not_go_together_is_refused() {
 }
 
 #[test]
-fn a_bound_above_the_loss_is_told_once() {
+fn a_bound_above_the_loss_is_noted_once() {
     let bench = Bench::new();
     let set = ["rule=inexact-polyak:lower_bound=100"];
     let (_, watch) = bench.train(&bench.open(GPT, "bound", &set, false), 2, None);
-    let told: Vec<_> = watch.notes.iter().filter(|note| note.contains("lower_bound")).collect();
-    assert_eq!(told.len(), 1, "{:?}", watch.notes);
-    assert!(told[0].contains("step 0") && told[0].contains("inexact-polyak"), "{told:?}");
+    let notes: Vec<_> = watch.notes.iter().filter(|note| note.contains("lower_bound")).collect();
+    assert_eq!(notes.len(), 1, "{:?}", watch.notes);
+    assert!(notes[0].contains("step 0") && notes[0].contains("inexact-polyak"), "{notes:?}");
 }
 
 /// An estimate that cannot grow: after a hundred steps one note, however often the run is evaluated.
 #[test]
-fn a_stuck_estimate_is_told_once() {
+fn a_stuck_estimate_is_noted_once() {
     let bench = Bench::new();
     let set = ["rule=prodigy:d_coef=1e-9", "steps=130", "evaluate_every=5", "batch=1"];
     let (_, watch) = bench.train(&bench.open(GPT, "stuck", &set, false), 2, None);
-    let told: Vec<_> = watch.notes.iter().filter(|note| note.contains("d0")).collect();
-    assert_eq!(told.len(), 1, "{:?}", watch.notes);
+    let notes: Vec<_> = watch.notes.iter().filter(|note| note.contains("d0")).collect();
+    assert_eq!(notes.len(), 1, "{:?}", watch.notes);
 }
 
 /// Without what is frozen, and with the same batch: the smoothness is that of the rest, far from the frozen gradient over the step.

@@ -69,7 +69,7 @@ impl Block {
     fn mask<R: Real>(&self, layer: &Attention, i: usize, out: &mut [R]) {
         let row = (self.sequence * layer.heads + self.head) * layer.queries + self.first + i;
         let first = row as u64 * layer.keys.next_multiple_of(4) as u64;
-        layer.dropout.site.fill_keep(first, out, layer.dropout.probability);
+        layer.dropout.site.fill_dropout(first, out, layer.dropout.probability);
     }
 
     /// Where the numbers of its queries stand in a list of (sequence, head, query).
@@ -157,7 +157,7 @@ pub fn forward<R: Real>(
     cpu.pool.install(|| (0..tasks).into_par_iter().for_each(one));
 }
 
-/// What [`backward`] needs of the way forward.
+/// What [`backward`] needs of the forward pass.
 pub struct Saved<'a, R> {
     pub q: &'a [R],
     pub kv: &'a [R],

@@ -84,7 +84,7 @@ fn activate<R: Real>(
     }
 }
 
-/// The way back through [`activate`]; `cells` are those before and after.
+/// The backward pass through [`activate`]; `cells` are those before and after.
 #[inline(always)]
 fn activate_backward<R: Real>(
     gates: [&mut [R]; 4],
@@ -215,7 +215,7 @@ pub fn forward<R: Real>(
             let gate_of = |at: usize, gate: usize| unsafe {
                 shared_gates.slice((at * 4 + gate) * hidden + first, count)
             };
-            // All at once, so that the processor fetches many at a time: none of them is in a cache. Rows beyond the batch keep
+            // All at once, so that the CPU fetches many at a time: none of them is in a cache. Rows beyond the batch keep
             // what is left in the scratch, and nobody reads their sums.
             for (tile, sums) in tiles.clone().zip(&mut *sums) {
                 for (row, sums) in sums.iter_mut().enumerate().take(batch - tile * ROWS) {

@@ -48,7 +48,7 @@ pub trait Real:
     }
     /// x·y + z, rounded once.
     ///
-    /// One instruction inside a [`dispatch`] on any processor that has it; outside of one on x86 a slow call of a function.
+    /// One instruction inside a [`dispatch`] on any CPU that has it; outside of one on x86 a slow call of a function.
     fn mul_add(self, factor: Self, summand: Self) -> Self;
     /// ln x, by the standard library for both types: not for inner loops.
     fn ln(self) -> Self;
@@ -225,7 +225,7 @@ impl Real for f64 {
     }
 }
 
-/// Runs `work` compiled for the best instruction set that this processor has.
+/// Runs `work` compiled for the best instruction set that this CPU has.
 ///
 /// That holds for what is inlined into it: closures, and functions marked `#[inline(always)]`. Choosing costs a few nanoseconds:
 /// once per row, not per number. From inside of one, call the functions on numbers, not another kernel.

@@ -154,7 +154,7 @@ impl<'a, R: Real> Shared<'a, R> {
     }
 }
 
-/// Asks the processor to fetch what will be read soon.
+/// Asks the CPU to fetch what will be read soon.
 #[inline(always)]
 pub fn prefetch<T>(what: &T) {
     #[cfg(target_arch = "x86_64")]

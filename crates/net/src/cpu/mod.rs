@@ -1,7 +1,7 @@
-//! The networks on the processor, in f32, and in f64 to prove gradients.
+//! The networks on the CPU, in f32, and in f64 to prove gradients.
 //!
 //! Each file holds an operation's forward and backward side by side. Loops run inside [`math::dispatch`], which compiles them for
-//! the instruction sets that the processor may have. Work is cut in parts whose results do not depend on where the cuts are, so
+//! the instruction sets that the CPU may have. Work is cut in parts whose results do not depend on where the cuts are, so
 //! that any number of threads gives the same bits.
 
 mod attention;
@@ -29,7 +29,7 @@ use std::sync::Mutex;
 use untuned::formula::{Change, Measure};
 use untuned::space::TensorRange;
 
-/// The processor, with a number of threads, for one caller at a time: two threads that use the same one at once may wait for each
+/// The CPU, with a number of threads, for one caller at a time: two threads that use the same one at once may wait for each
 /// other without end.
 pub struct Cpu<R> {
     pool: rayon::ThreadPool,
@@ -124,7 +124,7 @@ impl Dropout {
     /// The multipliers of row `row` of a buffer `out.len()` wide.
     fn fill<R: Real>(&self, row: usize, out: &mut [R]) {
         let first = (row % self.period) as u64 * out.len() as u64;
-        self.site.fill_keep(first, out, self.probability);
+        self.site.fill_dropout(first, out, self.probability);
     }
 }
 

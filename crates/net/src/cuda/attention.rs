@@ -1,4 +1,4 @@
-//! Attention without materialised scores: blocks of queries or keys pass over the other side, and the way back computes the
+//! Attention without materialised scores: blocks of queries or keys pass over the other side, and the backward pass computes the
 //! scores again. `flash.cu` has kernels for bf16 and the usual widths of a head, `attention.cu` those for everything else.
 
 use super::commands::Launch;
@@ -124,7 +124,7 @@ impl Kernels {
         self.rows != GENERAL_ROWS
     }
 
-    /// Bytes of the masks that the fast kernels keep: 32 bits for every query and 32 keys, of whole blocks.
+    /// Bytes of the masks that the fast kernels store: 32 bits for every query and 32 keys, of whole blocks.
     fn masks(&self, layer: &Attention) -> usize {
         match self.are_fast() && layer.dropout.is_active() {
             true => 4 * layer.batch * layer.heads * layer.queries * 4 * layer.keys.div_ceil(128),
@@ -155,7 +155,7 @@ pub fn forward(
         .launch(kernels.forward, layer.queries, kernels.shared[0], layer, heads, (q, kv, bias))
         .with(out.address())
         .with(logs.address());
-    // The way back reads the masks instead of making them again, which would take longer than its products.
+    // The backward pass reads the masks instead of making them again, which would take longer than its products.
     let launch = match (kernels.are_fast(), kernels.masks(layer)) {
         (false, _) => launch,
         (true, 0) => launch.with(0u64),
@@ -183,12 +183,12 @@ pub fn backward(
     check(layer);
     let kernels = Kernels::new(cuda, layer, heads, bias.is_some(), d_bias.is_some());
     let masks = logs.attached.as_ref();
-    let kept = masks.map_or(0, |memory| memory.bytes);
-    // Where the way forward kept no masks, the general ones make them again.
-    let kernels = if kernels.masks(layer) <= kept { kernels } else { Kernels::general(layer) };
+    let mask_bytes = masks.map_or(0, |memory| memory.bytes);
+    // Where the forward pass stored no masks, the general ones make them again.
+    let kernels = if kernels.masks(layer) <= mask_bytes { kernels } else { Kernels::general(layer) };
     let pairs = layer.batch * layer.heads;
     let inner = cuda.scratch(Scratch::AttentionSums, 4 * pairs * layer.queries);
-    // What came from the way forward, and what the kernel of the queries hands to that of the keys.
+    // What came from the forward pass, and what the kernel of the queries hands to that of the keys.
     let handed = |launch: Launch| {
         let launch = launch.with(logs.address());
         let masks = masks.map_or(0, |memory| memory.address);

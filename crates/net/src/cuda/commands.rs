@@ -1,4 +1,4 @@
-//! What the device is told to do: a list of commands, which is started one by one, or collected and played as a CUDA graph.
+//! Commands for the device. They are started one by one, or collected and played as a CUDA graph.
 //!
 //! A graph belongs to the very commands that it was made of, addresses and sizes included, so it can never be the wrong one.
 //! What changes from step to step is not in the commands: the ids are copied from host memory that stays where it is, and the
@@ -107,7 +107,7 @@ impl Launch {
         if dropout.is_active() {
             cuda.use_step(site.step);
         }
-        // As `Site::fill_keep` has it.
+        // As `Site::fill_dropout` has it.
         let limit = ((probability * 16_777_216.0).ceil() as u32) << 8;
         let period = u32::try_from(period).unwrap_or(u32::MAX);
         let keep = (1.0 - probability).recip();
@@ -173,7 +173,7 @@ struct Graph {
     used: u64,
 }
 
-/// What was told and what is known of it.
+/// What was submitted, and what is known of it.
 #[derive(Default)]
 pub struct Commands {
     collecting: bool,
@@ -193,8 +193,8 @@ pub struct Commands {
 unsafe impl Send for Commands {}
 
 impl Cuda {
-    /// Tells the device to do something, now or when all that is collected starts.
-    pub(super) fn tell(&self, command: Command) {
+    /// Submits a command: it starts now, or with all that is collected.
+    pub(super) fn submit(&self, command: Command) {
         let mut commands = self.commands();
         match commands.collecting {
             true => commands.collected.push(command),
@@ -205,7 +205,7 @@ impl Cuda {
     /// Starts a kernel.
     pub(super) fn launch(&self, launch: Launch) {
         if launch.grid.iter().all(|&size| size > 0) {
-            self.tell(Command::Kernel(launch));
+            self.submit(Command::Kernel(launch));
         }
     }
 

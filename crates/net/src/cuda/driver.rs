@@ -37,8 +37,8 @@ pub struct Context {
     pub model: String,
     /// Major and minor.
     pub capability: (u32, u32),
-    /// Multiprocessors.
-    pub processors: u32,
+    /// The number of its multiprocessors.
+    pub multiprocessors: u32,
     /// Bytes of shared memory that a block can have.
     pub shared_memory: u32,
     handle: sys::CUcontext,
@@ -90,11 +90,19 @@ impl Context {
             );
             return Err(DeviceError::Failed { device, reason });
         }
-        let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let shared_memory = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         // SAFETY: as above.
         check(&device, unsafe { sys::cuDevicePrimaryCtxRetain(&mut handle, found) })?;
-        Ok(Arc::new(Self { device, model, capability, processors, shared_memory, handle, ordinal: found }))
+        Ok(Arc::new(Self {
+            device,
+            model,
+            capability,
+            multiprocessors,
+            shared_memory,
+            handle,
+            ordinal: found,
+        }))
     }
 
     /// Makes this the context of the calling thread.

@@ -1,6 +1,6 @@
-// The kernels of embedding.rs: rows of a table by id, with positions added, and the way back.
+// The kernels of embedding.rs: rows of a table by id, with positions added, and the backward pass.
 //
-// Bound by memory: forward writes the rows, the way back reads them, 13 MB (3 µs) each at the paper's GPT shape.
+// Bound by memory: forward writes the rows, backward reads them, 13 MB (3 µs) each at the paper's GPT shape.
 
 // out[r] = M_d ∘ (m_id · E[id] + P[r mod positions]), V numbers at a time.
 template <int V>
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(256) embed_backward(const u32* ids,
     u32 first = blockIdx.x * IDS, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     u32 step = step_of(d);
     for (u32 from = 0; from < rows; from += LISTED) {
-        // Each warp counts its part of the piece, then writes behind the warps before it.
+        // Each warp counts its part of these rows, then writes behind the warps before it.
         u32 end = from + LISTED < rows ? from + LISTED : rows;
         u32 part = (LISTED / 8), begin = from + warp * part, stop = begin + part < end ? begin + part : end;
         u32 count = 0;

@@ -7,9 +7,9 @@
 // between warps. Tiles of 64 rows of the other side come through shared memory, the next one on its way while this one is worked
 // on. Rows there are 16 bytes longer than they need be: eight of them then start in different banks.
 //
-// The way back computes the scores twice: a kernel that owns queries writes d_q, one that owns keys writes d_k and d_v. That is
+// The backward pass computes the scores twice: a kernel that owns queries writes d_q, one that owns keys writes d_k and d_v. That is
 // 7 products instead of 5, but no sum is shared between blocks, so that the order of all additions is fixed. The first also makes
-// the row sums that the second needs; the bits of the dropout are kept from the way forward. The gradient of the biases is summed
+// the row sums that the second needs; the bits of the dropout are stored by the forward pass. The gradient of the biases is summed
 // along diagonals, warp by warp, then over the warps of a block, then (in attention.cu) over the blocks.
 //
 // Floors on an H200, bf16, heads of 64, at 4.8 TB/s and at the 600 TFLOP/s that products of one warp (mma.sync) can reach of 990:
@@ -62,8 +62,8 @@ __device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 row) {
                  : "memory");
 }
 
-// The same, turned: of each, a thread gets column g at rows 2t and 2t + 1.
-__device__ __forceinline__ void load_turned(u32 (&to)[4], u32 row) {
+// The same, transposed: of each, a thread gets column g at rows 2t and 2t + 1.
+__device__ __forceinline__ void load_transposed(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(row)
@@ -212,7 +212,7 @@ __device__ __forceinline__ const float* pairs_at(const float* biases, u32 length
     return at % 2 ? biases + length + at - 1 : biases + at;
 }
 
-// Where a lane loads 16 × 16 of rows in shared memory as a first factor, or turned as a second.
+// Where a lane loads 16 × 16 of rows in shared memory as a first factor, or transposed as a second.
 template <int D>
 __device__ __forceinline__ u32 lane_first() {
     u32 lane = threadIdx.x % 32;
@@ -249,7 +249,7 @@ __device__ __forceinline__ void product_columns(float (&c)[M][D / 8][4], const u
 #pragma unroll
         for (int n = 0; n < D / 16; n++) {
             u32 second[4];
-            load_turned(second, b + k * 16 * row_bytes<D>() + 32 * n);
+            load_transposed(second, b + k * 16 * row_bytes<D>() + 32 * n);
 #pragma unroll
             for (int m = 0; m < M; m++) {
                 multiply(c[m][2 * n], a[m][k], second[0], second[1]);
@@ -360,8 +360,8 @@ __device__ __forceinline__ void hide(float (&s)[M][4][4], const Flash& f, u32 qu
 }
 
 // out = (M∘softmax(scale·q·kᵀ + bias))·v. The powers are relative to a number for each row that is at most 8 (a factor of 256)
-// less than its largest score so far; only where that would not hold it grows, and what was summed is scaled down. The way back
-// needs the bits of the dropout.
+// less than its largest score so far; only where that would not hold it grows, and what was summed is scaled down.
+// The backward pass needs the bits of the dropout.
 template <int D>
 __device__ __forceinline__ void flash_forward(const Flash& f, const bf16* q, const bf16* k, const bf16* v, const float* bias,
                                               bf16* out, float* logs, u32* masks, const Dropout& d) {
@@ -398,7 +398,7 @@ __device__ __forceinline__ void flash_forward(const Flash& f, const bf16* q, con
     clear(sums);
     // Biases come with the scores as powers of 2; without, the factor waits for the exponent.
     float scale = f.scale * LOG2_E, factor = bias ? 1.0f : scale;
-    u32 calls = (f.keys + 3) / 4, straight = lane_second<D>(), turned = lane_first<D>() + ring_bytes<D>();
+    u32 calls = (f.keys + 3) / 4, straight = lane_second<D>(), transposed = lane_first<D>() + ring_bytes<D>();
     u32 row = pair * f.queries + mine + g;
 #pragma unroll 1
     for (u32 key = 0; key < seen; key += 32) {
@@ -476,7 +476,7 @@ __device__ __forceinline__ void flash_forward(const Flash& f, const bf16* q, con
             u32 of = mine + g + 8 * t;
             if (t < 2 * M && of < f.queries) masks[masks_of(f, pair, key / 32) + of] = word;
         }
-        product_columns<M, D>(sums, weights, keys + turned);
+        product_columns<M, D>(sums, weights, keys + transposed);
     }
 
     Rows out_rows = rows_of<D>(sequence, f.queries, f.heads * D, head);
@@ -586,7 +586,7 @@ __device__ __forceinline__ void flash_backward_queries(const Flash& f, const bf1
     }
 
     float sums[M][D / 8][4], scale = f.scale * LOG2_E, factor = bias ? 1.0f : scale;
-    u32 straight = lane_second<D>(), turned = lane_first<D>();
+    u32 straight = lane_second<D>(), transposed = lane_first<D>();
     clear(sums);
     // Thread t reads the bits of query g + 8t, always those of the next 32 keys.
     bool reads = d.limit && t < 2 * M && mine + g + 8 * t < f.queries;
@@ -661,7 +661,7 @@ __device__ __forceinline__ void flash_backward_queries(const Flash& f, const bf1
         }
         u32 first_factor[M][2][4];
         pack(first_factor, ds);
-        product_columns<M, D>(sums, first_factor, keys + turned);
+        product_columns<M, D>(sums, first_factor, keys + transposed);
     }
 #pragma unroll
     for (int m = 0; m < M; m++) {
@@ -687,7 +687,7 @@ __device__ __forceinline__ void flash_backward_queries(const Flash& f, const bf1
     }
 }
 
-// d_v = (M∘P)ᵀ·d_out and d_k = scale·dSᵀ·q. The scores stand turned, keys by queries.
+// d_v = (M∘P)ᵀ·d_out and d_k = scale·dSᵀ·q. The scores stand transposed, keys by queries.
 template <int D>
 __device__ __forceinline__ void flash_backward_keys(const Flash& f, const bf16* q, const bf16* k, const bf16* v,
                                                     const float* bias, const bf16* d_out, const float* logs,
@@ -738,7 +738,7 @@ __device__ __forceinline__ void flash_backward_keys(const Flash& f, const bf16* 
     float d_keys[M][D / 8][4], d_values[M][D / 8][4], scale = f.scale * LOG2_E;
     clear(d_keys);
     clear(d_values);
-    u32 straight = lane_second<D>(), turned = lane_first<D>();
+    u32 straight = lane_second<D>(), transposed = lane_first<D>();
     u32 own = keys_at + 16 * M * warp * row_bytes<D>() + lane_first<D>();
 #pragma unroll 1
     for (u32 query = begin; query < f.queries; query += 32) {
@@ -801,7 +801,7 @@ __device__ __forceinline__ void flash_backward_keys(const Flash& f, const bf16* 
                 for (int r = 0; r < 2 * M; r++) weights[r / 2][n / 2][n % 2 * 2 + r % 2] &= signs(low, high, r);
             }
         }
-        product_columns<M, D>(d_values, weights, rows + ring_bytes<D>() + turned);
+        product_columns<M, D>(d_values, weights, rows + ring_bytes<D>() + transposed);
 
         float ds[M][4][4];
         clear(ds);
@@ -828,7 +828,7 @@ __device__ __forceinline__ void flash_backward_keys(const Flash& f, const bf16* 
             }
         }
         pack(weights, ds);
-        product_columns<M, D>(d_keys, weights, rows + turned);
+        product_columns<M, D>(d_keys, weights, rows + transposed);
     }
     // Where no query sees these keys, the copies of the keys are still on their way to where the results go.
     wait_for_copies();

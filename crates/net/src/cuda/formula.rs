@@ -35,7 +35,7 @@ pub struct Kernel {
     pub name: &'static str,
     /// How many arguments it takes.
     pub arguments: usize,
-    /// Whether it takes the places of tensors, because it uses what holds there.
+    /// Whether it takes the ranges of tensors, because it uses what holds in them.
     pub placed: bool,
 }
 
@@ -231,7 +231,7 @@ fn computed(pass: Pass, program: &Program, operation: Operation) -> Option<Strin
             Pass::Change => format!("fabsf({})", at(a)),
             Pass::Measure => format!("fabs({})", at(a)),
         },
-        // Not `fmaxf`: where the two do not compare, the processor takes the second.
+        // Not `fmaxf`: where the two do not compare, the CPU takes the second.
         Operation::Larger(a, b) => format!("{0} > {1} ? {0} : {1}", at(a), at(b)),
         Operation::Smaller(a, b) => format!("{0} < {1} ? {0} : {1}", at(a), at(b)),
         Operation::Above(a, b, c, d) => format!("{} > {} ? {} : {}", at(a), at(b), at(c), at(d)),

@@ -34,7 +34,7 @@ pub fn loss(
         Some(_) => cuda.scratch(Scratch::LogitGradients, turn * stride * h.kind.size()),
         None => 0,
     };
-    // Products of whole eights are faster. What stands behind the matrix in the arena is multiplied with zeros on the way back.
+    // Products of whole eights are faster. Backward, what stands behind the matrix in the arena is multiplied with zeros.
     let whole = layer.weight.offset + stride * width <= x.len;
     let padded = View { rows: if whole { stride } else { vocabulary }, ..layer.weight };
     let weight = cuda.weight(x, padded);

@@ -1,7 +1,7 @@
-// The kernels of linear.rs: what follows a product, and the way back through it.
+// The kernels of linear.rs: what follows a product, and its backward pass.
 //
-// Bound by memory: `gelu` reads and writes 2 bytes a number in bf16 (at the paper's GPT shape 101 MB, 23 µs at 4.3 TB/s), the way
-// back reads 4 and writes 2. So arithmetic has to stay below some 40 instructions a number.
+// Bound by memory: `gelu` reads and writes 2 bytes a number in bf16 (at the paper's GPT shape 101 MB, 23 µs at 4.3 TB/s), its
+// backward pass reads 4 and writes 2. So arithmetic has to stay below some 40 instructions a number.
 
 // The distribution function of the normal distribution and its density times √(2π), which share their exponential.
 // Abramowitz & Stegun 7.1.26: the absolute error is below 7.5e-8.

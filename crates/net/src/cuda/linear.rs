@@ -77,7 +77,7 @@ pub fn backward(
     let (len, width) = (rows * outputs, layer.outputs());
     let e = match (layer.activation, before) {
         (Activation::None, _) => d_out.matrix(rows, outputs),
-        (_, None) => panic!("an activation's way back needs what it was applied to"),
+        (_, None) => panic!("an activation's backward pass needs what it was applied to"),
         (activation, Some(before)) => {
             let launch = match activation {
                 Activation::Gelu => over("gelu_backward", len),

@@ -10,7 +10,7 @@
 // A product and a kernel for each position are two launches and read the matrix anew. So all positions are one kernel. Each of
 // 116 blocks has 20 units with their four gates, 184 KB of the matrix, and half of the sequences: with all sequences a block
 // would need half of the rows but twice the state, 21 MB a position through L2 instead of 10.7 (1.9 us).
-// Way back: e has four times the numbers of h, and if every block read all of its sequences' it would be 43 MB, 7.8 us. So four
+// Backward: e has four times the numbers of h, and if every block read all of its sequences' it would be 43 MB, 7.8 us. So four
 // blocks are a team, of which each multiplies with one gate's rows for all of the team's 80 units (again 184 KB and 10.7 MB), and
 // they exchange their sums through L2: 1.2 MB and one more wait, between four.
 // Within a block the warps share k: then every number of the matrix and the state is read once, for 25 tiles of 16 × 8 sums in
@@ -37,7 +37,7 @@ extern "C" __global__ void lstm_mask(const float* from, T* to, u32 count, u32 co
     }
 }
 
-// The way back: `to = M o from`, where `from` has the padded rows.
+// Backward: `to = M o from`, where `from` has the padded rows.
 extern "C" __global__ void lstm_mask_gradient(const float* from, float* to, u32 count, u32 columns, u32 stride, DROPOUT(drop)) {
     Dropout drop = DROPOUT_OF(drop);
     u32 block = blockIdx.x * blockDim.x + threadIdx.x;
@@ -94,7 +94,7 @@ __device__ __forceinline__ float lstm_activate(float gates[4], float& cell) {
     return gates[3] * tanhf(cell);
 }
 
-// The way back: turns the gates into the gradient of their arguments, and the gradient of the cell into that of the one before.
+// Backward: turns the gates into the gradient of their arguments, and the gradient of the cell into that of the one before.
 __device__ __forceinline__ void lstm_activate_backward(float gates[4], float before, float cell, float d_h, float& d_cell) {
     float i = gates[0], f = gates[1], g = gates[2], o = gates[3], squashed = tanhf(cell);
     float d = d_cell + d_h * o * (1.0f - squashed * squashed);
@@ -142,7 +142,7 @@ extern "C" __global__ void lstm_position(const float* sums, const float* input_b
     store(state + row * stride + unit, h);
 }
 
-// The way back; `sums` came from the position after, where there is one.
+// Backward; `sums` came from the position after, where there is one.
 extern "C" __global__ void lstm_position_backward(const float* sums, T* gates, const float* cells, const T* d_out, float* d_cells,
                                                   u32 batch, u32 hidden, u32 stride, bool last) {
     u32 at = blockIdx.x * blockDim.x + threadIdx.x;
@@ -190,7 +190,7 @@ constexpr u32 WARPS = 8, THREADS = 32 * WARPS;
 constexpr u32 TILES = 5;
 // From row to row of a block's sums; odd, so that columns are spread over the banks.
 constexpr u32 SUMS = 8 * TILES + 1;
-// Numbers of a row of the matrix that a warp takes at a time, and how many such pieces of the state are on their way to it.
+// Numbers of a row of the matrix that a warp takes at a time, and how many such chunks of the state are on their way to it.
 constexpr u32 CHUNK = 32, AHEAD = 3;
 
 __device__ __forceinline__ uint4* shared_memory() {

@@ -51,16 +51,16 @@ struct Share {
 impl Share {
     /// Where it fits: `team` blocks together have 4 · `team` units for every tile of rows.
     fn new(cuda: &Cuda, layer: &Lstm, team: usize) -> Option<Self> {
-        let (processors, shared_memory) = (cuda.context.processors, cuda.context.shared_memory);
-        let share = Self::of(layer.batch, layer.hidden(), team, processors as usize);
+        let (multiprocessors, shared_memory) = (cuda.context.multiprocessors, cuda.context.shared_memory);
+        let share = Self::of(layer.batch, layer.hidden(), team, multiprocessors as usize);
         share.filter(|share| cuda.kind() == Type::Bf16 && share.shared <= shared_memory as usize)
     }
 
     /// On so many multiprocessors.
-    fn of(batch: usize, hidden: usize, team: usize, processors: usize) -> Option<Self> {
+    fn of(batch: usize, hidden: usize, team: usize, multiprocessors: usize) -> Option<Self> {
         let groups = batch.div_ceil(8 * TILES);
         let tiles = batch.div_ceil(8 * groups);
-        let most = processors / (groups * team);
+        let most = multiprocessors / (groups * team);
         let rows = hidden.div_ceil((4 * team * most).max(1));
         let blocks = hidden.div_ceil(4 * team * rows);
         // The matrix, the warps' sums for a tile of rows, the block's sums, the biases.

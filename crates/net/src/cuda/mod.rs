@@ -84,7 +84,7 @@ enum Scratch {
     OneHot,
     /// The gradient of an embedding's rows after its dropout.
     Masked,
-    /// Row sums of an attention's way back.
+    /// Row sums of an attention's backward pass.
     AttentionSums,
     /// Partial sums of the gradient of its biases.
     AttentionBias,
@@ -150,7 +150,7 @@ pub struct Buffer {
     memory: Memory,
     kind: Type,
     len: usize,
-    /// What else belongs to its content: the bits of an attention's dropout to the logarithms of the way forward.
+    /// What else belongs to its content: the bits of an attention's dropout to the logarithms of the forward pass.
     attached: Option<Memory>,
 }
 
@@ -245,7 +245,7 @@ impl Cuda {
             tables: Mutex::default(),
             context,
         };
-        cuda.tell(Command::Fill { to: cuda.ticket.address, word: 0, words: 1 });
+        cuda.submit(Command::Fill { to: cuda.ticket.address, word: 0, words: 1 });
         cuda.wait()?;
         Ok(cuda)
     }
@@ -362,14 +362,14 @@ impl Cuda {
 
     fn copy_bytes(&self, from: u64, to: u64, bytes: usize) {
         if bytes > 0 {
-            self.tell(Command::Copy { from, to, bytes });
+            self.submit(Command::Copy { from, to, bytes });
         }
     }
 
     /// Zeros over whole words of 32 bits; half a word at the end stays.
     fn zero_bytes(&self, to: u64, bytes: usize) {
         if bytes >= 4 {
-            self.tell(Command::Fill { to, word: 0, words: bytes / 4 });
+            self.submit(Command::Fill { to, word: 0, words: bytes / 4 });
         }
     }
 
@@ -516,7 +516,7 @@ impl Device for Cuda {
         }
         to.staging.as_mut_slice()[..values.len()].copy_from_slice(values);
         let (from, to) = (to.staging.address(), to.address());
-        self.tell(Command::Upload { from, to, bytes: size_of_val(values) });
+        self.submit(Command::Upload { from, to, bytes: size_of_val(values) });
     }
 
     fn scalars(&self, len: usize) -> Result<Scalars, DeviceError> {
@@ -528,7 +528,7 @@ impl Device for Cuda {
     fn read(&self, from: &Scalars, values: &mut [f64]) -> Result<(), DeviceError> {
         debug_assert!(!self.is_collecting(), "nothing is read together");
         let bytes = size_of_val(values);
-        self.tell(Command::Download { from: from.memory.address, to: from.staging.address(), bytes });
+        self.submit(Command::Download { from: from.memory.address, to: from.staging.address(), bytes });
         self.wait()?;
         values.copy_from_slice(&from.staging.as_slice()[..values.len()]);
         Ok(())

@@ -5,8 +5,8 @@ use super::{Buffer, Cuda, Parameters, Scratch, vector};
 use crate::arena::View;
 use crate::device::{Dropout, Norm, Write};
 
-/// The kernels by how many pieces of 128 numbers a row has, and how many warps a block can have on the way back: as many as a
-/// multiprocessor's registers hold.
+/// The kernels by how many chunks of 128 numbers a row has, and how many warps a block of the backward pass can have: as many
+/// as a multiprocessor's registers hold.
 const KERNELS: [(usize, &str, &str, usize); 6] = [
     (1, "norm_forward_1", "norm_backward_1", 25),
     (2, "norm_forward_2", "norm_backward_2", 25),
@@ -91,11 +91,13 @@ pub fn backward(
     let width = weight.len();
     let (_, kernel, in_registers) = kernels(width);
     // One block for each multiprocessor leaves few partial sums; where those are in memory, one warp is a block.
-    let processors = cuda.context.processors as usize;
+    let multiprocessors = cuda.context.multiprocessors as usize;
     let (warps, blocks) = match in_registers {
         // No more warps than take equally many rows.
-        Some(most) => (rows.div_ceil(processors * rows.div_ceil(processors * most)), processors),
-        None => (1, 8 * processors),
+        Some(most) => {
+            (rows.div_ceil(multiprocessors * rows.div_ceil(multiprocessors * most)), multiprocessors)
+        }
+        None => (1, 8 * multiprocessors),
     };
     let blocks = blocks.min(rows.div_ceil(warps));
     let partial = cuda.scratch(Scratch::Partial, 4 * blocks * width);

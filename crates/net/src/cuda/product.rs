@@ -46,7 +46,7 @@ pub struct Matrix {
     pub stride: usize,
     /// Of its numbers.
     pub kind: Type,
-    turned: bool,
+    transposed: bool,
 }
 
 impl Matrix {
@@ -57,20 +57,20 @@ impl Matrix {
 
     /// Rows with gaps.
     pub fn strided(address: u64, rows: usize, columns: usize, stride: usize, kind: Type) -> Self {
-        Self { address, rows, columns, stride, kind, turned: false }
+        Self { address, rows, columns, stride, kind, transposed: false }
     }
 
     /// Its transpose, as a factor.
     pub fn t(self) -> Self {
-        Self { turned: !self.turned, ..self }
+        Self { transposed: !self.transposed, ..self }
     }
 
     fn outer(&self) -> usize {
-        if self.turned { self.columns } else { self.rows }
+        if self.transposed { self.columns } else { self.rows }
     }
 
     fn inner(&self) -> usize {
-        if self.turned { self.rows } else { self.columns }
+        if self.transposed { self.rows } else { self.columns }
     }
 }
 
@@ -81,7 +81,7 @@ struct Shape {
     sizes: [usize; 3],
     /// Of both factors and the result.
     strides: [usize; 3],
-    turned: [bool; 2],
+    transposed: [bool; 2],
     kinds: [Type; 3],
     /// How many bytes divide the addresses, at most 16.
     aligned: [u32; 3],
@@ -155,7 +155,7 @@ impl Products {
         use lt::cublasLtMatmulDescAttributes_t as Of;
         use lt::cublasLtMatmulPreferenceAttributes_t as Prefer;
         context.enter();
-        let Shape { sizes: [rows, columns, inner], strides, turned, kinds, aligned, add } = shape;
+        let Shape { sizes: [rows, columns, inner], strides, transposed, kinds, aligned, add } = shape;
         let data = |kind: Type| match kind {
             Type::F32 => lt::cudaDataType_t::CUDA_R_32F,
             Type::Bf16 => lt::cudaDataType_t::CUDA_R_16BF,
@@ -173,12 +173,13 @@ impl Products {
                 "describe a product",
                 lt::cublasLtMatmulDescCreate(&mut operation, compute, data(Type::F32)),
             )?;
-            // Ours is C = A·B; the library's Cᵀ = Bᵀ·Aᵀ, and what is row by row for us it sees turned already.
-            for (attribute, turned) in
-                [(Of::CUBLASLT_MATMUL_DESC_TRANSA, turned[1]), (Of::CUBLASLT_MATMUL_DESC_TRANSB, turned[0])]
-            {
+            // Ours is C = A·B; the library's Cᵀ = Bᵀ·Aᵀ, and what is row by row for us it sees transposed already.
+            for (attribute, transposed) in [
+                (Of::CUBLASLT_MATMUL_DESC_TRANSA, transposed[1]),
+                (Of::CUBLASLT_MATMUL_DESC_TRANSB, transposed[0]),
+            ] {
                 // CUBLAS_OP_T or CUBLAS_OP_N.
-                let operation_of = i32::from(turned);
+                let operation_of = i32::from(transposed);
                 let value = std::ptr::from_ref(&operation_of).cast();
                 set(
                     "describe a factor",
@@ -190,11 +191,11 @@ impl Products {
                     ),
                 )?;
             }
-            let stored = |rows: usize, columns: usize, turned: bool| match turned {
+            let stored = |rows: usize, columns: usize, transposed: bool| match transposed {
                 true => (columns, rows),
                 false => (rows, columns),
             };
-            let (a, b) = (stored(rows, inner, turned[0]), stored(inner, columns, turned[1]));
+            let (a, b) = (stored(rows, inner, transposed[0]), stored(inner, columns, transposed[1]));
             for (index, (of, outer_inner)) in [(1, b), (0, a), (2, (rows, columns))].into_iter().enumerate() {
                 let (outer, inner) = outer_inner;
                 set(
@@ -260,10 +261,10 @@ impl Products {
         shape: Shape,
         proposals: &[lt::cublasLtMatmulHeuristicResult_t],
     ) -> lt::cublasLtMatmulAlgo_t {
-        let Shape { sizes: [rows, columns, inner], turned, kinds, .. } = shape;
+        let Shape { sizes: [rows, columns, inner], transposed, kinds, .. } = shape;
         let stores = inner <= 768 || inner <= 2304 && rows * columns >= 1 << 25;
         let known = context.capability == (9, 0) && self.version / 100 == 1301;
-        if !(known && stores && kinds[0] == Type::Bf16 && !turned[0]) {
+        if !(known && stores && kinds[0] == Type::Bf16 && !transposed[0]) {
             return proposals[0].algo;
         }
         let overlaps = |proposal: &&lt::cublasLtMatmulHeuristicResult_t| {
@@ -353,13 +354,13 @@ impl Cuda {
         let shape = Shape {
             sizes: [out.rows, out.columns, a.inner()],
             strides: [a.stride, b.stride, out.stride],
-            turned: [a.turned, b.turned],
+            transposed: [a.transposed, b.transposed],
             kinds: [a.kind, b.kind, out.kind],
             aligned: [a.address, b.address, out.address].map(alignment),
             add: write == Write::Add,
         };
         match self.products.plan(&self.context, shape) {
-            Ok(plan) => self.tell(Command::Product { plan, operands: [a.address, b.address, out.address] }),
+            Ok(plan) => self.submit(Command::Product { plan, operands: [a.address, b.address, out.address] }),
             Err(error) => self.fail(error),
         }
     }
@@ -367,10 +368,10 @@ impl Cuda {
 
 impl Matrix {
     fn outer_of_second(&self) -> usize {
-        if self.turned { self.rows } else { self.columns }
+        if self.transposed { self.rows } else { self.columns }
     }
 
     fn inner_of_second(&self) -> usize {
-        if self.turned { self.columns } else { self.rows }
+        if self.transposed { self.columns } else { self.rows }
     }
 }

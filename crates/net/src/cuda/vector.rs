@@ -11,7 +11,7 @@ const EACH: usize = 4;
 
 /// Blocks for a pass over `len` numbers, each thread taking [`EACH`] at a time: as many as run at once.
 pub fn blocks(cuda: &Cuda, len: usize) -> usize {
-    len.div_ceil(BLOCK * EACH).clamp(1, 8 * cuda.context.processors as usize)
+    len.div_ceil(BLOCK * EACH).clamp(1, 8 * cuda.context.multiprocessors as usize)
 }
 
 /// `scale` times the sum of squares, or of squared distances, of numbers in buffers.

@@ -11,7 +11,7 @@
 //!
 //! The text comes as tokens ([`Language::words`]), as characters ([`Language::characters`]: words with a space between them,
 //! sentences that end in `".\n"`) and as documents of several sentences ([`Language::document`]), which T5 reads as
-//! [`Pieces`]. Only sums, products and quotients make the language, so it is the same on every machine.
+//! [`T5Vocabulary`]'s ids. Only sums, products and quotients make the language, so it is the same on every machine.
 //!
 //! ```
 //! use untuned_net::data::corpus::{Language, Recipe, Split};
@@ -28,12 +28,12 @@
 //! ```
 
 mod entropy;
-mod pieces;
+mod vocabulary;
 
 use std::collections::HashMap;
 
 pub use entropy::{Estimate, Filter};
-pub use pieces::Pieces;
+pub use vocabulary::T5Vocabulary;
 
 use crate::random::{Draws, Site};
 
@@ -84,8 +84,8 @@ pub enum CorpusError {
     /// A number that is no token.
     #[error("the language has no token {0}")]
     UnknownToken(u32),
-    /// Too few pieces for the words, the three special pieces and the sentinels.
-    #[error("a vocabulary of {given} pieces is too small for this language: it needs {needed}")]
+    /// Too few tokens for the words, the three special tokens and the sentinels.
+    #[error("a vocabulary of {given} tokens is too small for this language: it needs {needed}")]
     Vocabulary {
         /// What was asked for.
         given: u32,
@@ -110,7 +110,7 @@ impl Recipe {
     pub const CHARACTERS: Self = Self { tokens: 64, successors: 10, sentences: 6.0 };
     /// For an LSTM on 1,000 words: about 1.8 nats per word.
     pub const WORDS: Self = Self { tokens: 1000, successors: 8, sentences: 6.0 };
-    /// For a T5 on 1,000 pieces, 103 of which are special: about 1.8 nats per word, 55 pieces per document.
+    /// For a T5 with 1,000 tokens, 103 of which are special: about 1.8 nats per word, 55 tokens per document.
     pub const DOCUMENTS: Self = Self { tokens: 256, successors: 8, sentences: 6.0 };
 }
 
@@ -127,7 +127,7 @@ pub enum Split {
 
 /// A language: its words, what follows what, and all text in it.
 ///
-/// Every text has a number: the `n`-th of a split is a function of the seed, the split and `n`, and a longer piece of the same
+/// Every text has a number: the `n`-th of a split is a function of the seed, the split and `n`, and a longer text of the same
 /// number begins with the shorter one.
 #[derive(Debug, Clone)]
 pub struct Language {
@@ -515,7 +515,7 @@ mod tests {
             let language = Language::new(Recipe { tokens, successors, sentences }, seed);
             prop_assert_eq!(language.is_ok(), fits);
             let language = Language::new(recipe(3, 2), seed).unwrap();
-            let _ = (language.parse(&text), Pieces::new(&language, 200).unwrap().of_text(&text));
+            let _ = (language.parse(&text), T5Vocabulary::new(&language, 200).unwrap().of_text(&text));
             let mut filter = language.filter();
             for character in text.chars() {
                 let predicted: f64 = filter.predict().iter().sum();

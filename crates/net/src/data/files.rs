@@ -84,7 +84,7 @@ pub const KNOWN: [KnownFile; 5] = [
 ];
 
 /// The most bytes that are read at once.
-const PIECE: usize = 1 << 16;
+const CHUNK: usize = 1 << 16;
 
 /// What a file was found to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -209,7 +209,7 @@ pub fn check(name: &str, path: &Path) -> Result<Report, FileError> {
     verify(path, file.size, file.sha256)
 }
 
-/// Checks a file's size, then its SHA-256, reading it in pieces.
+/// Checks a file's size, then its SHA-256, reading it in chunks.
 pub fn verify(path: &Path, size: u64, sha256: &str) -> Result<Report, FileError> {
     let sha256 = parse_hash(sha256)?;
     let read = |source| FileError::Io { verb: "read", path: path.into(), source };
@@ -251,9 +251,9 @@ fn compare(
     }
 }
 
-/// The number and SHA-256 of all bytes, read in pieces of 64 KiB.
+/// The number and SHA-256 of all bytes, read in chunks of 64 KiB.
 fn sum(from: &mut impl Read) -> io::Result<(u64, String)> {
-    let mut buffer = vec![0; PIECE];
+    let mut buffer = vec![0; CHUNK];
     let (mut size, mut hash) = (0, Sha256::new());
     loop {
         match from.read(&mut buffer) {
@@ -333,7 +333,8 @@ impl Drop for Aside {
 /// the whole file or not there, and no folder is left that was made for a file that is not. Reading stops one byte past `size`. A
 /// different file at `path` is left alone, and an error.
 ///
-/// `watch` is told how many bytes have come, after every piece and ten times a second while nothing comes; it can stop the download.
+/// `watch` gets the number of bytes that have come, after every chunk and ten times a second while nothing comes; it can stop the
+/// download.
 pub fn fetch(
     url: &str,
     path: &Path,
@@ -366,15 +367,15 @@ fn fetch_with(
     // Before anything is asked of the server. In this order: what is declared first is dropped last.
     let _folders = Folders::create(path.parent().unwrap_or(Path::new("")))?;
     let (aside, mut file) = Aside::create(path)?;
-    let pieces = receive(agent, url, size)?;
+    let chunks = receive(agent, url, size)?;
     let (mut found, mut hash) = (0, Sha256::new());
     loop {
-        match pieces.recv_timeout(Duration::from_millis(100)) {
-            Ok(piece) => {
-                let piece = piece?;
-                hash.update(&piece);
-                file.write_all(&piece).map_err(write)?;
-                found += piece.len() as u64;
+        match chunks.recv_timeout(Duration::from_millis(100)) {
+            Ok(chunk) => {
+                let chunk = chunk?;
+                hash.update(&chunk);
+                file.write_all(&chunk).map_err(write)?;
+                found += chunk.len() as u64;
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
@@ -390,7 +391,7 @@ fn fetch_with(
     Ok(report)
 }
 
-/// The pieces of a download, or what went wrong last, from a thread of its own: a server that says nothing keeps only that thread
+/// The chunks of a download, or what went wrong last, from a thread of its own: a server that says nothing keeps only that thread
 /// waiting. It ends when nobody receives any more, at the latest with the next timeout.
 fn receive(
     agent: &ureq::Agent,
@@ -426,12 +427,12 @@ fn send(
     }
     let mut body = body.into_reader().take(size.saturating_add(1));
     loop {
-        let mut piece = vec![0; PIECE];
-        match body.read(&mut piece) {
+        let mut chunk = vec![0; CHUNK];
+        match body.read(&mut chunk) {
             Ok(0) => return Ok(()),
             Ok(read) => {
-                piece.truncate(read);
-                if sender.send(Ok(piece)).is_err() {
+                chunk.truncate(read);
+                if sender.send(Ok(chunk)).is_err() {
                     return Ok(());
                 }
             }

@@ -102,7 +102,7 @@ struct Views {
     norm: View,
 }
 
-/// What the way back needs of a block.
+/// What the backward pass needs of a block.
 struct Saved<D: Device> {
     attention_in: D::Buffer,
     attention_statistics: D::Buffer,
@@ -129,7 +129,7 @@ pub struct Gpt<D: Device> {
     targets: D::Ids,
     /// The stream before the first block.
     stream: D::Buffer,
-    /// A branch's output on its way into the stream; on the way back, the gradient of a branch.
+    /// Forward, a branch's output on its way into the stream; backward, the gradient of a branch.
     branch: D::Buffer,
     head_in: D::Buffer,
     head_statistics: D::Buffer,

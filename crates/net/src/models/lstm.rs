@@ -112,7 +112,7 @@ impl LstmShape {
     }
 }
 
-/// What a layer carries from batch to batch, and what its way back needs.
+/// What a layer carries from batch to batch, and what its backward pass needs.
 struct Saved<D: Device> {
     /// `h` and then `c` of every sequence.
     carry: D::Buffer,

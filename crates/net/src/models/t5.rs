@@ -10,7 +10,7 @@ use stack::{Function, Sizes, Stack, StackViews, Work};
 /// The sizes of a T5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct T5Shape {
-    /// Different pieces.
+    /// The number of different tokens.
     pub vocabulary: usize,
     /// The width of the streams.
     pub width: usize,
@@ -22,15 +22,15 @@ pub struct T5Shape {
     pub feed_forward: usize,
     /// Layers of the encoder, and as many of the decoder.
     pub layers: usize,
-    /// The most pieces that the encoder reads.
+    /// The most tokens that the encoder reads.
     pub inputs: usize,
-    /// The most pieces that the decoder says.
+    /// The most tokens that the decoder says.
     pub targets: usize,
 }
 
 /// Buckets of the relative positions.
 const BUCKETS: usize = 32;
-/// What the decoder sees in front of its first piece: padding.
+/// What the decoder sees in front of its first token: padding.
 const START: u32 = 0;
 
 impl T5Shape {

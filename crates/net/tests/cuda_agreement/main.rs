@@ -1,7 +1,7 @@
-//! The GPU against the processor in f64: every operation, whole networks, and that the same seed gives the same bits.
+//! The GPU against the CPU in f64: every operation, whole networks, and that the same seed gives the same bits.
 //!
 //! Needs a GPU. Without one the tests say so and pass, unless `UNTUNED_REQUIRE_GPU` is set. That the checks themselves are right is
-//! seen anywhere: the processor in f32 passes them.
+//! seen anywhere: the CPU in f32 passes them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -111,9 +111,9 @@ fn operations_in_bf16() {
     operations_agree(Precision::Bf16);
 }
 
-/// The processor in f32 is another device.
+/// The CPU in f32 is another device.
 #[test]
-fn operations_on_the_processor() {
+fn operations_on_the_cpu() {
     let (narrow, wide) = (Cpu::<f32>::new(Some(2)).unwrap(), Cpu::<f64>::new(Some(2)).unwrap());
     let mut report = Report::default();
     for (index, operation) in operations::small_operations().into_iter().enumerate() {
@@ -124,7 +124,7 @@ fn operations_on_the_processor() {
             report.compare(&format!("{operation:?}"), &found, &exact, 1e-5, 0.0);
         }
     }
-    report.finish("operations on the processor");
+    report.finish("operations on the CPU");
 }
 
 /// Errors of a tensor's gradient, and of the loss; and below which part of the whole gradient a tensor counts as so large.
@@ -183,7 +183,7 @@ fn networks_in_bf16() {
 }
 
 #[test]
-fn networks_on_the_processor() {
+fn networks_on_the_cpu() {
     let (narrow, wide) = (Cpu::<f32>::new(Some(2)).unwrap(), Cpu::<f64>::new(Some(2)).unwrap());
     let mut report = Report::default();
     for (name, net) in networks::networks().into_iter().filter(|(name, _)| name.starts_with("odd")) {
@@ -192,7 +192,7 @@ fn networks_on_the_processor() {
         let found = networks::gradients(&net, &narrow, numbers, NOISE).unwrap();
         report.compare(name, &found, &exact, 1e-4, floor(&exact, 1e-6));
     }
-    report.finish("networks on the processor");
+    report.finish("networks on the CPU");
 }
 
 /// Five steps twice with graphs, which begin at the second time the same comes; without; and stopped in between.
@@ -252,7 +252,7 @@ fn the_same_seed_gives_the_same_bits() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bits_on_the_processor() {
+fn the_same_seed_gives_the_same_bits_on_the_cpu() {
     let (cpu, mut report) = (Cpu::<f32>::new(Some(2)).unwrap(), Report::default());
     for (name, net) in networks::trained() {
         trains_alike(&mut report, name, |together, stopped| {

@@ -110,7 +110,7 @@ where
     let mut dx = device.parameters(&poison)?;
     let mut scalars = device.scalars(SCALARS)?;
     let mut outputs = Vec::new();
-    let mut keep = |name: String, values: Vec<f64>| outputs.push(Output { name, values, mask: false });
+    let mut record = |name: String, values: Vec<f64>| outputs.push(Output { name, values, mask: false });
     let mut read = vec![0.0; SCALARS];
     // The second batch starts with what an LSTM carries.
     for batch in 1..=2 {
@@ -118,23 +118,23 @@ where
         let feed = Feed { inputs: &inputs, targets: &targets, batch: sequences };
         network.gradient(device, feed, noise, &x, &mut dx, &mut scalars);
         device.read(&scalars, &mut read)?;
-        keep(format!("loss {batch}"), vec![loss_of(&read).objective]);
+        record(format!("loss {batch}"), vec![loss_of(&read).objective]);
         let mut values = vec![0.0; layout.len()];
         device.get_parameters(&dx, &mut values)?;
         for tensor in layout.tensors() {
             let values = values[tensor.view.range()].iter().map(|&value| value.into()).collect();
-            keep(format!("{} {batch}", tensor.name), values);
+            record(format!("{} {batch}", tensor.name), values);
         }
     }
     let (inputs, targets, sequences) = net.batch(3);
     let feed = Feed { inputs: &inputs, targets: &targets, batch: sequences };
     network.loss(device, feed, &x, &mut scalars);
     device.read(&scalars, &mut read)?;
-    keep("loss without noise".into(), read);
+    record("loss without noise".into(), read);
     network.set_source(device, &inputs[..20], &x);
     let mut logits = vec![0.0; net.vocabulary()];
     network.next_logits(device, &targets[..9], &x, &mut logits)?;
-    keep("logits".into(), logits.into_iter().map(f64::from).collect());
+    record("logits".into(), logits.into_iter().map(f64::from).collect());
     Ok(outputs)
 }
 

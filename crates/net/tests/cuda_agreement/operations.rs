@@ -367,7 +367,7 @@ pub fn small_operations() -> Vec<Operation> {
     for hidden in [300, 530, 800, 1060] {
         all.push(Operation::Lstm { time: 2, batch: 41, inputs: 30, hidden, drop: 0.5 });
     }
-    // The other numbers of pieces that a row in registers has.
+    // The other numbers of chunks that a row in registers has.
     for width in [200, 500, 768, 1000] {
         all.push(Operation::AddNorm { norm: layer, rows: 9, width, branch: true, drop: 0.3 });
     }
@@ -450,15 +450,15 @@ impl<D: Device> Place<'_, D> {
         self.device.parameters(&values)
     }
 
-    fn keep_values(&mut self, name: &str, values: impl IntoIterator<Item = f64>, mask: bool) {
+    fn record_values(&mut self, name: &str, values: impl IntoIterator<Item = f64>, mask: bool) {
         self.outputs.push(Output { name: name.into(), values: values.into_iter().collect(), mask });
     }
 
-    fn keep(&mut self, name: &str, buffer: &D::Buffer, len: usize) -> Result<(), DeviceError> {
-        self.keep_masked(name, buffer, len, false)
+    fn record(&mut self, name: &str, buffer: &D::Buffer, len: usize) -> Result<(), DeviceError> {
+        self.record_masked(name, buffer, len, false)
     }
 
-    fn keep_masked(
+    fn record_masked(
         &mut self,
         name: &str,
         buffer: &D::Buffer,
@@ -469,14 +469,14 @@ impl<D: Device> Place<'_, D> {
         self.device.get_buffer(buffer, &mut values)?;
         let changed = values[len.next_multiple_of(8)..].iter().filter(|value| !value.is_nan()).count();
         if changed > 0 {
-            self.keep_values(&format!("{name}: {changed} numbers behind it were changed"), [], false);
+            self.record_values(&format!("{name}: {changed} numbers behind it were changed"), [], false);
         }
-        self.keep_values(name, values[..len].iter().map(|&value| value.into()), mask);
+        self.record_values(name, values[..len].iter().map(|&value| value.into()), mask);
         Ok(())
     }
 
     /// Each tensor, and the gaps between them, which stay 0.
-    fn keep_parameters(
+    fn record_parameters(
         &mut self,
         layout: &Layout,
         from: &D::Parameters,
@@ -494,15 +494,15 @@ impl<D: Device> Place<'_, D> {
             });
             part.fill(0.0);
         }
-        self.keep_values("gaps between tensors", values.into_iter().map(f64::from), false);
+        self.record_values("gaps between tensors", values.into_iter().map(f64::from), false);
         Ok(())
     }
 
-    fn keep_scalars(&mut self, names: &[&str], scalars: &D::Scalars) -> Result<(), DeviceError> {
+    fn record_scalars(&mut self, names: &[&str], scalars: &D::Scalars) -> Result<(), DeviceError> {
         let mut values = vec![0.0; names.len()];
         self.device.read(scalars, &mut values)?;
         for (name, value) in names.iter().zip(values) {
-            self.keep_values(name, [value], false);
+            self.record_values(name, [value], false);
         }
         Ok(())
     }
@@ -517,7 +517,7 @@ fn vector_layout(len: usize, names: &[&str]) -> Vec<Layout> {
     names.iter().map(layout).collect()
 }
 
-/// Runs an operation and, where there is one, its way back.
+/// Runs an operation and, where there is one, its backward pass.
 pub fn run<D: Device>(
     operation: &Operation,
     device: &D,
@@ -562,7 +562,7 @@ fn sums<D: Device>(place: &mut Place<'_, D>, len: usize) -> Done {
     place.device.square_norm(&a, &mut scalars, 0);
     place.device.square_distance(&a, &b, &mut scalars, 1);
     place.device.square_norm(&b, &mut scalars, 2);
-    place.keep_scalars(&["‖a‖²", "‖a − b‖²", "‖b‖²"], &scalars)
+    place.record_scalars(&["‖a‖²", "‖a − b‖²", "‖b‖²"], &scalars)
 }
 
 fn update<D: Device>(place: &mut Place<'_, D>, len: usize) -> Done {
@@ -570,11 +570,11 @@ fn update<D: Device>(place: &mut Place<'_, D>, len: usize) -> Done {
     let (mut x, gradient) = (place.parameters(&layouts[0])?, place.parameters(&layouts[1])?);
     let mut copy = place.gradient(&layouts[2], &[])?;
     place.device.update(&mut x, &gradient, 0.25);
-    place.keep_parameters(&layouts[0], &x, &[])?;
+    place.record_parameters(&layouts[0], &x, &[])?;
     place.device.copy_parameters(&x, &mut copy);
     let middle = View { offset: len / 3, rows: 1, columns: len / 3 };
     place.device.clear(&mut copy, middle);
-    place.keep_parameters(&layouts[2], &copy, &[layouts[2].tensors()[0].view])
+    place.record_parameters(&layouts[2], &copy, &[layouts[2].tensors()[0].view])
 }
 
 /// On vectors of any length, of which parts decay that begin and end anywhere.
@@ -598,11 +598,11 @@ fn everything<D: Device>(place: &mut Place<'_, D>, len: usize) -> Done {
     for _ in 0..3 {
         device.change(Everything, [0.3, 0.2], 0.25, &tensors, [&mut x, &mut y], [&g]);
     }
-    place.keep_scalars(&["before", "quotients", "choices", "sum", "behind"], &scalars)?;
+    place.record_scalars(&["before", "quotients", "choices", "sum", "behind"], &scalars)?;
     for (name, vector) in [("x", &x), ("y", &y)] {
         let mut values = vec![0.0; len];
         device.get_parameters(vector, &mut values)?;
-        place.keep_values(name, values.into_iter().map(f64::from), false);
+        place.record_values(name, values.into_iter().map(f64::from), false);
     }
     Ok(())
 }
@@ -646,7 +646,7 @@ impl<D: Device> OnDevice<'_, '_, D> {
         let (mut vectors, read) = (self.vectors(before)?, self.vectors(read)?);
         let (device, tensors) = (self.place.device, self.layout.tensor_ranges());
         device.change(formula, scalars, decay, &tensors, vectors.each_mut(), read.each_ref());
-        vectors.iter().try_for_each(|vector| self.place.keep_parameters(self.layout, vector, &[]))
+        vectors.iter().try_for_each(|vector| self.place.record_parameters(self.layout, vector, &[]))
     }
 
     fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
@@ -660,7 +660,7 @@ impl<D: Device> OnDevice<'_, '_, D> {
         let (device, tensors) = (self.place.device, self.layout.tensor_ranges());
         let mut sums = device.scalars(K)?;
         device.measure(formula, scalars, decay, &tensors, vectors.each_ref(), &mut sums, 0);
-        self.place.keep_scalars(&["a sum"; K], &sums)
+        self.place.record_scalars(&["a sum"; K], &sums)
     }
 }
 
@@ -709,13 +709,13 @@ fn buffers<D: Device>(place: &mut Place<'_, D>, len: usize, kind: Kind) -> Done 
     let (a, b) = (place.normal(len, 1.0), place.normal(len, 1.0));
     let (a, mut b) = (place.holds(&a, kind)?, place.holds(&b, kind)?);
     place.device.add(len - 5, &a, &mut b);
-    place.keep("sum", &b, len)?;
+    place.record("sum", &b, len)?;
     let mut copy = place.poisoned(len, kind)?;
     place.device.copy(len, &b, &mut copy);
-    place.keep("copy", &copy, len)?;
+    place.record("copy", &copy, len)?;
     // An even number, as a device may clear by two.
     place.device.clear_buffer(len / 4 * 2, &mut copy);
-    place.keep_masked("cleared", &copy, len, true)
+    place.record_masked("cleared", &copy, len, true)
 }
 
 fn dropout<D: Device>(
@@ -730,7 +730,7 @@ fn dropout<D: Device>(
         let dropout = place.dropout(probability, period);
         let mut to = place.poisoned(rows * width, Kind::Activation)?;
         place.device.dropout(dropout, rows, width, (&from, skip), &mut to);
-        place.keep_masked(&format!("with {probability}"), &to, rows * width, true)?;
+        place.record_masked(&format!("with {probability}"), &to, rows * width, true)?;
     }
     Ok(())
 }
@@ -750,11 +750,11 @@ fn embedding<D: Device>(place: &mut Place<'_, D>, operation: &Operation) -> Done
     let (x, ids) = (place.parameters(&layout)?, place.ids(rows, vocabulary)?);
     let mut out = place.poisoned(rows * width, Kind::Activation)?;
     place.device.embedding(&layer, rows, &x, &ids, &mut out);
-    place.keep_masked("out", &out, rows * width, true)?;
+    place.record_masked("out", &out, rows * width, true)?;
     let d_out = place.given(rows * width)?;
     let mut dx = place.gradient(&layout, &[table])?;
     place.device.embedding_backward(&layer, rows, &ids, &d_out, &mut dx);
-    place.keep_parameters(&layout, &dx, &[])
+    place.record_parameters(&layout, &dx, &[])
 }
 
 fn add_norm<D: Device>(
@@ -774,9 +774,9 @@ fn add_norm<D: Device>(
     let mut statistics = place.poisoned(2 * rows, Kind::Statistic)?;
     let with = branch.then_some((&added, dropout, &mut next));
     place.device.add_norm(norm, weight, rows, &x, &stream, with, &mut out, &mut statistics);
-    place.keep("out", &out, numbers)?;
+    place.record("out", &out, numbers)?;
     if branch {
-        place.keep("stream", &next, numbers)?;
+        place.record("stream", &next, numbers)?;
     }
     let (d_out, mut d_stream) = (place.given(numbers)?, place.given(numbers)?);
     let (mut dx, mut d_branch) = (place.gradient(&layout, &[])?, place.poisoned(numbers, Kind::Activation)?);
@@ -794,10 +794,10 @@ fn add_norm<D: Device>(
         &mut d_stream,
         to,
     );
-    place.keep_parameters(&layout, &dx, &[])?;
-    place.keep("d_stream", &d_stream, numbers)?;
+    place.record_parameters(&layout, &dx, &[])?;
+    place.record("d_stream", &d_stream, numbers)?;
     if branch {
-        place.keep_masked("d_branch", &d_branch, numbers, true)?;
+        place.record_masked("d_branch", &d_branch, numbers, true)?;
     }
     Ok(())
 }
@@ -816,9 +816,9 @@ fn linear<D: Device>(place: &mut Place<'_, D>, operation: &Operation) -> Done {
     let mut before = place.poisoned(all, Kind::Activation)?;
     let active = activation != Activation::None;
     place.device.linear(&layer, rows, &x, &input, &mut out, active.then_some(&mut before));
-    place.keep("out", &out, rows * width)?;
+    place.record("out", &out, rows * width)?;
     if active {
-        place.keep("before", &before, all)?;
+        place.record("before", &before, all)?;
     }
     let (d_out, mut dx) = (place.given(rows * width)?, place.gradient(&layout, &[])?);
     let mut d_input = match write {
@@ -828,9 +828,9 @@ fn linear<D: Device>(place: &mut Place<'_, D>, operation: &Operation) -> Done {
     let to = write.map(|write| (&mut d_input, write));
     let before = active.then_some(&mut before);
     place.device.linear_backward(&layer, rows, &x, &input, before, &d_out, &mut dx, to);
-    place.keep_parameters(&layout, &dx, &[])?;
+    place.record_parameters(&layout, &dx, &[])?;
     if write.is_some() {
-        place.keep("d_input", &d_input, rows * inputs)?;
+        place.record("d_input", &d_input, rows * inputs)?;
     }
     Ok(())
 }
@@ -858,7 +858,7 @@ fn changed_weights<D: Device>(place: &mut Place<'_, D>) -> Done {
         }
         let mut out = place.poisoned(rows * outputs, Kind::Activation)?;
         device.linear(&layer, rows, &x, &input, &mut out, None);
-        place.keep(&format!("after {change}"), &out, rows * outputs)?;
+        place.record(&format!("after {change}"), &out, rows * outputs)?;
     }
     Ok(())
 }
@@ -894,8 +894,8 @@ fn attention<D: Device>(place: &mut Place<'_, D>, operation: &Operation) -> Done
     let mut out = place.poisoned(batch * queries * inner, Kind::Activation)?;
     let mut logs = place.poisoned(batch * heads * queries, Kind::Statistic)?;
     place.device.attention(&layer, places, q, &kv, biases.as_ref(), &mut out, &mut logs);
-    place.keep_masked("out", &out, batch * queries * inner, weights)?;
-    place.keep("logs", &logs, batch * heads * queries)?;
+    place.record_masked("out", &out, batch * queries * inner, weights)?;
+    place.record("logs", &logs, batch * heads * queries)?;
     let d_out = place.given(batch * queries * inner)?;
     let (mut d_q, mut d_kv) =
         (place.poisoned(q_len, Kind::Activation)?, place.poisoned(kv_len, Kind::Activation)?);
@@ -904,12 +904,12 @@ fn attention<D: Device>(place: &mut Place<'_, D>, operation: &Operation) -> Done
     let to = apart.then_some(&mut d_kv);
     let (biases, d) = (biases.as_ref(), d_bias.as_mut());
     place.device.attention_backward(&layer, places, q, &kv, biases, &out, &logs, &d_out, &mut d_q, to, d);
-    place.keep(if apart { "d_q" } else { "d_qkv" }, &d_q, q_len)?;
+    place.record(if apart { "d_q" } else { "d_qkv" }, &d_q, q_len)?;
     if apart {
-        place.keep("d_kv", &d_kv, kv_len)?;
+        place.record("d_kv", &d_kv, kv_len)?;
     }
     if let Some(d_bias) = &d_bias {
-        place.keep("d_bias", d_bias, offsets)?;
+        place.record("d_bias", d_bias, offsets)?;
     }
     Ok(())
 }
@@ -927,11 +927,11 @@ fn relative_bias<D: Device>(
     let (x, len) = (place.parameters(&layout)?, heads * layer.offsets());
     let mut out = place.poisoned(len, Kind::Statistic)?;
     place.device.relative_bias(&layer, &x, &mut out);
-    place.keep("out", &out, len)?;
+    place.record("out", &out, len)?;
     let d_out = place.normal(len, 1.0);
     let (d_out, mut dx) = (place.holds(&d_out, Kind::Statistic)?, place.gradient(&layout, &[])?);
     place.device.relative_bias_backward(&layer, &d_out, &mut dx);
-    place.keep_parameters(&layout, &dx, &[])
+    place.record_parameters(&layout, &dx, &[])
 }
 
 fn lstm<D: Device>(place: &mut Place<'_, D>, [time, batch, inputs, hidden]: [usize; 4], drop: f32) -> Done {
@@ -952,14 +952,14 @@ fn lstm<D: Device>(place: &mut Place<'_, D>, [time, batch, inputs, hidden]: [usi
     let mut cells = place.poisoned((time + 1) * state, Kind::Statistic)?;
     let mut out = place.poisoned((time + 1) * state, Kind::Activation)?;
     place.device.lstm(&layer, &x, &input, &mut carry, &mut gates, &mut cells, &mut out);
-    place.keep("out", &out, (time + 1) * state)?;
-    place.keep("carry", &carry, 2 * state)?;
+    place.record("out", &out, (time + 1) * state)?;
+    place.record("carry", &carry, 2 * state)?;
     let (d_out, mut dx) = (place.given(rows * hidden)?, place.gradient(&layout, &[])?);
     let mut d_input = place.poisoned(rows * inputs, Kind::Activation)?;
     let (saved, d) = ((&mut gates, &cells, &out), &mut d_input);
     place.device.lstm_backward(&layer, &x, &input, saved.0, saved.1, saved.2, &d_out, &mut dx, d);
-    place.keep_parameters(&layout, &dx, &[hidden_weight])?;
-    place.keep("d_input", &d_input, rows * inputs)
+    place.record_parameters(&layout, &dx, &[hidden_weight])?;
+    place.record("d_input", &d_input, rows * inputs)
 }
 
 fn regularizers<D: Device>(
@@ -977,13 +977,13 @@ fn regularizers<D: Device>(
     place.device.dropout(dropout, rows, width, (&raw, batch), &mut dropped);
     let mut scalars = place.device.scalars(3)?;
     place.device.regularizers(shape, &dropped, &raw, &mut scalars, 1);
-    place.keep_scalars(&["untouched", "of the activations", "of their change"], &scalars)?;
+    place.record_scalars(&["untouched", "of the activations", "of their change"], &scalars)?;
     // As small as the gradient of a mean is.
     let d_dropped = place.normal(numbers, 1.0 / numbers as f64);
     let d_dropped = place.holds(&d_dropped, Kind::Activation)?;
     let mut d_raw = place.poisoned(numbers, Kind::Activation)?;
     place.device.regularizers_backward(shape, &dropped, &raw, &d_dropped, &mut d_raw);
-    place.keep("d_raw", &d_raw, numbers)
+    place.record("d_raw", &d_raw, numbers)
 }
 
 fn head<D: Device>(
@@ -1008,13 +1008,13 @@ fn head<D: Device>(
         (place.poisoned(rows * width, Kind::Activation)?, place.gradient(&layout, &added)?);
     let to = gradient.map(|_| (&mut d_h, &mut dx));
     place.device.head(&layer, rows, &x, &h, &targets, &mut scalars, 1, to);
-    place.keep_scalars(&["untouched", "loss"], &scalars)?;
+    place.record_scalars(&["untouched", "loss"], &scalars)?;
     if gradient.is_some() {
-        place.keep("d_h", &d_h, rows * width)?;
-        place.keep_parameters(&layout, &dx, &[])?;
+        place.record("d_h", &d_h, rows * width)?;
+        place.record_parameters(&layout, &dx, &[])?;
     }
     let mut logits = vec![f32::NAN; vocabulary];
     place.device.logits(&layer, rows - 1, &x, &h, &mut logits)?;
-    place.keep_values("logits", logits.into_iter().map(f64::from), false);
+    place.record_values("logits", logits.into_iter().map(f64::from), false);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What a run trains on: a source of text becomes batches to train on, batches to evaluate on, a vocabulary and a description.
 
 mod characters;
-mod pieces;
+mod tokens;
 mod words;
 
 use std::path::Path;
@@ -9,14 +9,14 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use untuned_net::data::batches::{Batch, ConsecutiveWindows, RandomWindows, Sequences};
-use untuned_net::data::t5::{Examples, Pairs, PiecesState};
+use untuned_net::data::t5::{ChunksState, Examples, Pairs};
 use untuned_net::data::{text, words as by_word};
 use untuned_net::models::Feed;
 
 use super::config::Config;
 use super::error::TrainError;
 use super::shape::Shape;
-pub use pieces::Stream;
+pub use tokens::Stream;
 
 /// The generated corpus is the same for every run, so that runs with different seeds can be compared.
 const CORPUS_SEED: u64 = 1;
@@ -73,8 +73,9 @@ pub enum Vocabulary {
     Characters(text::Vocabulary),
     /// Words.
     Words(by_word::Vocabulary),
-    /// The generated corpus' pieces by id, empty where an id has no use.
-    Pieces(Vec<String>),
+    /// The generated corpus' tokens by id, empty where an id has no use. Checkpoints call them pieces.
+    #[serde(rename = "pieces")]
+    Tokens(Vec<String>),
     /// Those of a tokenizer, whose file stands beside the checkpoints.
     Tokenizer {
         /// Of its bytes.
@@ -93,20 +94,20 @@ pub enum Batches {
     Consecutive(ConsecutiveWindows),
     /// The LSTM's.
     Sequences(Sequences),
-    /// T5's from memory: over and over, or every piece once, the last batch being smaller.
+    /// T5's from memory: over and over, or every chunk once, the last batch being smaller.
     Examples(Examples, Passes),
     /// T5's from files.
     Stream(Box<Stream>),
 }
 
-/// How often pieces are read.
+/// How often chunks are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passes {
     /// Without end.
     Endless,
     /// Once, in batches of so many.
     Once {
-        /// Pieces in a batch.
+        /// Chunks in a batch.
         batch: usize,
     },
 }
@@ -160,7 +161,7 @@ impl Batches {
             },
             Batches::Examples(examples, Passes::Endless) => examples.fill(n, &mut filled.pairs),
             Batches::Examples(examples, Passes::Once { batch }) => {
-                let left = examples.pieces().saturating_sub(index.saturating_mul(*batch));
+                let left = examples.chunks().saturating_sub(index.saturating_mul(*batch));
                 if left == 0 {
                     return Ok(false);
                 }
@@ -190,7 +191,7 @@ impl Batches {
     }
 
     /// Where a stream of files stands, for a checkpoint.
-    pub fn position(&self) -> Option<PiecesState> {
+    pub fn position(&self) -> Option<ChunksState> {
         match self {
             Batches::Stream(stream) => Some(stream.state()),
             _ => None,
@@ -198,7 +199,7 @@ impl Batches {
     }
 
     /// Reads on from a checkpoint's position.
-    pub fn seek(&mut self, position: Option<PiecesState>) {
+    pub fn seek(&mut self, position: Option<ChunksState>) {
         if let (Batches::Stream(stream), Some(position)) = (self, position) {
             stream.seek(position);
         }
@@ -217,7 +218,7 @@ pub struct Ahead {
 struct Made {
     n: u64,
     /// Where the batches stood before it.
-    position: Option<PiecesState>,
+    position: Option<ChunksState>,
     result: Result<bool, TrainError>,
 }
 
@@ -244,7 +245,7 @@ impl Ahead {
     }
 
     /// Where the batches stand for a checkpoint: before the one that was made and not taken.
-    pub fn position(&self, batches: &Batches) -> Option<PiecesState> {
+    pub fn position(&self, batches: &Batches) -> Option<ChunksState> {
         match &self.made {
             Some(made) => made.position.clone(),
             None => batches.position(),
@@ -261,7 +262,7 @@ impl Data {
         match shape {
             Shape::Gpt(shape) => characters::open(config, shape.context),
             Shape::Lstm(_, bptt) => words::open(config, *bptt),
-            Shape::T5(shape) => pieces::open(config, shape.inputs, shape.vocabulary),
+            Shape::T5(shape) => tokens::open(config, shape.inputs, shape.vocabulary),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! T5's data: SentencePiece ids of documents, cut into pieces, with spans replaced by sentinels.
+//! T5's data: SentencePiece ids of documents, cut into chunks, with spans replaced by sentinels.
 //!
 //! Raffel et al., *Exploring the limits of transfer learning with a unified text-to-text transformer*, 2020, Section 3.1.4; the
 //! spans are those of `random_spans_noise_mask` in the authors' code.
@@ -7,7 +7,7 @@ mod spans;
 mod tokenizer;
 
 pub use spans::{Corruption, DENSITY, Examples, MEAN_SPAN, Pairs};
-pub use tokenizer::{Pieces, PiecesState, Tokenizer};
+pub use tokenizer::{Chunks, ChunksState, Tokenizer};
 
 use super::c4::C4Error;
 use serde::{Deserialize, Serialize};
@@ -47,10 +47,10 @@ pub enum T5Error {
     Documents(#[from] C4Error),
     /// Spans that cannot be drawn.
     #[error(
-        "pieces of {raw} ids cannot be corrupted with density {density} and mean span {mean_span}: {reason}"
+        "chunks of {raw} ids cannot be corrupted with density {density} and mean span {mean_span}: {reason}"
     )]
     Shape {
-        /// The length of a piece.
+        /// The length of a chunk.
         raw: usize,
         /// The share of noise.
         density: f64,
@@ -59,26 +59,26 @@ pub enum T5Error {
         /// What is wrong with them.
         reason: String,
     },
-    /// A piece of the wrong length.
-    #[error("a piece of {found} ids where pieces of {raw} were planned")]
-    PieceLength {
+    /// A chunk of the wrong length.
+    #[error("a chunk has {found} ids and should have {raw}")]
+    ChunkLength {
         /// Its length.
         found: usize,
         /// The planned one.
         raw: usize,
     },
-    /// Not one batch of pieces.
+    /// Not one batch of chunks.
     #[error(
-        "{found} ids are too few: a batch of {batch} pieces of {raw} needs {needed}; give more documents or a smaller batch"
+        "{found} ids are too few: a batch of {batch} chunks of {raw} needs {needed}; give more documents or a smaller batch"
     )]
     TooShort {
         /// How many ids there are.
         found: usize,
         /// How many there must be.
         needed: usize,
-        /// Pieces in a batch.
+        /// Chunks in a batch.
         batch: usize,
-        /// Ids in a piece.
+        /// Ids in a chunk.
         raw: usize,
     },
 }

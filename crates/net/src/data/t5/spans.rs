@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 /// The site of the spans.
 const SPANS: u32 = 0xDA7A_0003;
-/// The share of a piece that is noise, in T5.
+/// The share of a chunk that is noise, in T5.
 pub const DENSITY: f64 = 0.15;
 /// The mean length of a span of noise, in T5.
 pub const MEAN_SPAN: f64 = 3.0;
 
-/// Span corruption: a piece of `raw` ids becomes an input in which each span of noise is one sentinel, and a target that lists
+/// Span corruption: a chunk of `raw` ids becomes an input in which each span of noise is one sentinel, and a target that lists
 /// the sentinels, each followed by its span; both end with `</s>`.
 ///
 /// With n = round(raw · density) ids of noise in s = round(n / mean span) spans, the input has raw − n + s + 1 ids and the target
 /// n + s + 1: for T5's 568 that is n = 85, s = 28, hence 512 and 114. The lengths of the spans, and of what stands between them,
-/// are each a uniformly random way to cut n (raw − n) ids into s parts of at least one; a piece begins with what is kept.
+/// are each a uniformly random way to cut n (raw − n) ids into s parts of at least one; a chunk begins with ids that are not noise.
 ///
 /// ```
 /// use untuned_net::data::t5::{Corruption, DENSITY, MEAN_SPAN, Special};
@@ -39,7 +39,7 @@ impl Corruption {
     pub fn new(raw: usize, density: f64, mean_span: f64, special: Special) -> Result<Self, T5Error> {
         let refuse = |reason: String| Err(T5Error::Shape { raw, density, mean_span, reason });
         if raw < 2 {
-            return refuse("a piece needs at least 2 ids".into());
+            return refuse("a chunk needs at least 2 ids".into());
         }
         // Written so that NaN is refused too.
         if !(density > 0.0 && density < 1.0 && mean_span >= 1.0) {
@@ -57,7 +57,7 @@ impl Corruption {
         Ok(Self { raw, noise, spans, special })
     }
 
-    /// The longest pieces whose inputs have at most `inputs` ids: 568 for T5's 512.
+    /// The longest chunks whose inputs have at most `inputs` ids: 568 for T5's 512.
     pub fn for_inputs(
         inputs: usize,
         density: f64,
@@ -79,17 +79,17 @@ impl Corruption {
         Ok(fits)
     }
 
-    /// The length of a piece.
+    /// The length of a chunk.
     pub fn raw_length(&self) -> usize {
         self.raw
     }
 
-    /// The ids of a piece that are noise.
+    /// The ids of a chunk that are noise.
     pub fn noise(&self) -> usize {
         self.noise
     }
 
-    /// The spans of noise in a piece.
+    /// The spans of noise in a chunk.
     pub fn spans(&self) -> usize {
         self.spans
     }
@@ -118,16 +118,16 @@ impl Corruption {
     /// [`target_length`](Self::target_length) ids.
     pub fn corrupt(
         &self,
-        piece: &[u32],
+        chunk: &[u32],
         seed: u64,
         example: u64,
         inputs: &mut Vec<u32>,
         targets: &mut Vec<u32>,
     ) -> Result<(), T5Error> {
-        if piece.len() != self.raw {
-            return Err(T5Error::PieceLength { found: piece.len(), raw: self.raw });
+        if chunk.len() != self.raw {
+            return Err(T5Error::ChunkLength { found: chunk.len(), raw: self.raw });
         }
-        let mut rest = piece;
+        let mut rest = chunk;
         for (sentinel, (kept, noise)) in self.lengths(seed, example).enumerate() {
             let sentinel = self.special.first_sentinel - sentinel as u32;
             let (before, after) = rest.split_at(kept);
@@ -202,7 +202,7 @@ impl Pairs {
     }
 }
 
-/// T5's batches from ids in memory, over and over: example k is piece k modulo their number, with spans from the seed and k, so
+/// T5's batches from ids in memory, over and over: example k is chunk k modulo their number, with spans from the seed and k, so
 /// that each pass has new ones.
 #[derive(Debug, Clone)]
 pub struct Examples {
@@ -228,8 +228,8 @@ impl Examples {
         Ok(Self { ids, corruption, batch, seed })
     }
 
-    /// The number of whole pieces.
-    pub fn pieces(&self) -> usize {
+    /// The number of whole chunks.
+    pub fn chunks(&self) -> usize {
         self.ids.len() / self.corruption.raw
     }
 
@@ -243,11 +243,11 @@ impl Examples {
         let raw = self.corruption.raw;
         for row in 0..self.batch {
             let example = n.wrapping_mul(self.batch as u64).wrapping_add(row as u64);
-            let at = (example % self.pieces() as u64) as usize * raw;
-            let piece = &self.ids[at..at + raw];
+            let at = (example % self.chunks() as u64) as usize * raw;
+            let chunk = &self.ids[at..at + raw];
             let done =
-                self.corruption.corrupt(piece, self.seed, example, &mut batch.inputs, &mut batch.targets);
-            debug_assert!(done.is_ok(), "the piece has the planned length");
+                self.corruption.corrupt(chunk, self.seed, example, &mut batch.inputs, &mut batch.targets);
+            debug_assert!(done.is_ok(), "the chunk has the planned length");
         }
     }
 }
@@ -260,9 +260,9 @@ mod tests {
 
     const SPECIAL: Special = Special { end: 1, first_sentinel: 32_099, sentinels: 100 };
 
-    fn corrupted(corruption: &Corruption, piece: &[u32], seed: u64, example: u64) -> (Vec<u32>, Vec<u32>) {
+    fn corrupted(corruption: &Corruption, chunk: &[u32], seed: u64, example: u64) -> (Vec<u32>, Vec<u32>) {
         let (mut inputs, mut targets) = (vec![], vec![]);
-        corruption.corrupt(piece, seed, example, &mut inputs, &mut targets).unwrap();
+        corruption.corrupt(chunk, seed, example, &mut inputs, &mut targets).unwrap();
         (inputs, targets)
     }
 
@@ -325,7 +325,7 @@ mod tests {
         // 6 ids, 3 of noise in 2 spans: lengths (1, 2) or (2, 1) for the noise and for what is kept.
         let small = Corruption::new(6, 0.5, 1.5, SPECIAL).unwrap();
         assert_eq!((small.noise(), small.spans()), (3, 2));
-        let piece = [10, 11, 12, 13, 14, 15];
+        let chunk = [10, 11, 12, 13, 14, 15];
         let expected = |lengths: &[(usize, usize)]| match lengths {
             [(1, 1), (2, 2)] => (vec![10, 32_099, 12, 13, 32_098, 1], vec![32_099, 11, 32_098, 14, 15, 1]),
             [(1, 2), (2, 1)] => (vec![10, 32_099, 13, 14, 32_098, 1], vec![32_099, 11, 12, 32_098, 15, 1]),
@@ -336,7 +336,7 @@ mod tests {
         let mut seen = HashMap::<Vec<(usize, usize)>, u32>::new();
         for example in 0..8000 {
             let lengths: Vec<_> = small.lengths(3, example).collect();
-            assert_eq!(corrupted(&small, &piece, 3, example), expected(&lengths));
+            assert_eq!(corrupted(&small, &chunk, 3, example), expected(&lengths));
             *seen.entry(lengths).or_default() += 1;
         }
         // Four ways, each √(8000 · 1/4 · 3/4) = 38.7 about 2000.
@@ -400,36 +400,36 @@ mod tests {
             (batch.rows, batch.input_length, batch.target_length),
             (2, small.input_length(), small.target_length())
         );
-        // Three pieces: the second batch holds pieces 2 and 3 mod 3 = 0; the last ten ids are left out.
-        let piece = |row: usize| {
+        // Three chunks: the second batch holds chunks 2 and 3 mod 3 = 0; the last ten ids are left out.
+        let chunk = |row: usize| {
             let inputs = &batch.inputs[row * batch.input_length..][..batch.input_length];
             restored(inputs, &batch.targets[row * batch.target_length..][..batch.target_length])
         };
-        assert_eq!((piece(0), piece(1)), (ids[40..60].to_vec(), ids[..20].to_vec()));
-        // The same pieces one pass later have other spans.
+        assert_eq!((chunk(0), chunk(1)), (ids[40..60].to_vec(), ids[..20].to_vec()));
+        // The same chunks one pass later have other spans.
         assert_ne!(fill(1, 0), fill(1, 3));
     }
 
     proptest! {
         #[test]
-        fn inputs_and_targets_restore_the_piece(raw in 2usize..700, seed: u64, example: u64, density in 0.05f64..0.6, span in 1.0f64..6.0) {
+        fn inputs_and_targets_restore_the_chunk(raw in 2usize..700, seed: u64, example: u64, density in 0.05f64..0.6, span in 1.0f64..6.0) {
             let special = Special { sentinels: 32_000, first_sentinel: 64_000, ..SPECIAL };
             let corruption = Corruption::new(raw, density, span, special).unwrap();
-            let piece: Vec<u32> = (0..raw as u32).map(|i| 2 + i).collect();
-            let (inputs, targets) = corrupted(&corruption, &piece, seed, example);
+            let chunk: Vec<u32> = (0..raw as u32).map(|i| 2 + i).collect();
+            let (inputs, targets) = corrupted(&corruption, &chunk, seed, example);
             prop_assert_eq!((inputs.len(), targets.len()), (corruption.input_length(), corruption.target_length()));
-            prop_assert_eq!(&restored(&inputs, &targets), &piece);
+            prop_assert_eq!(&restored(&inputs, &targets), &chunk);
             let (before, kept) = by_sentinel(&inputs);
             let (_, spans) = by_sentinel(&targets);
             prop_assert_eq!(spans.iter().map(|(_, span)| span.len()).sum::<usize>(), corruption.noise());
             prop_assert_eq!(spans.len(), corruption.spans());
-            // The spans alternate: none is empty, nor what stands between; the last span ends the piece.
+            // The spans alternate: none is empty, nor what stands between; the last span ends the chunk.
             prop_assert!(!before.is_empty() && spans.iter().all(|(_, span)| !span.is_empty()));
             let (last, between) = kept.split_last().unwrap();
             prop_assert!(last.1.is_empty() && between.iter().all(|(_, kept)| !kept.is_empty()));
             // The sentinels count down from the first.
             prop_assert!(spans.iter().enumerate().all(|(k, (id, _))| *id == 64_000 - k as u32));
-            prop_assert_eq!(corrupted(&corruption, &piece, seed, example), (inputs, targets));
+            prop_assert_eq!(corrupted(&corruption, &chunk, seed, example), (inputs, targets));
         }
     }
 }

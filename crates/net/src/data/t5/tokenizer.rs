@@ -1,4 +1,4 @@
-//! The tokenizer, and the documents' ids cut into pieces.
+//! The tokenizer, and the documents' ids cut into chunks.
 
 use super::{Special, T5Error};
 use crate::data::c4::{Documents, Position};
@@ -71,7 +71,7 @@ impl Tokenizer {
 /// The ids of the added tokens, which are taken out of a `tokenizer.json`, with whatever else would change a document's ids.
 ///
 /// A document that says "<extra_id_0>" or "</s>" is to be spelled, as SentencePiece does, so that no text can forge a sentinel. The
-/// model's own pieces of that name would match it; with a blank before the name, which is `▁` in all text, they match nothing.
+/// model's own tokens of that name would match it; with a blank before the name, which is `▁` in all text, they match nothing.
 fn hide_special(json: &mut Value) -> Result<HashMap<String, u32>, String> {
     let mut added = Vec::new();
     for token in json["added_tokens"].as_array().ok_or("it has no list added_tokens")? {
@@ -81,58 +81,58 @@ fn hide_special(json: &mut Value) -> Result<HashMap<String, u32>, String> {
         }
     }
     added.sort();
-    let pieces = json.pointer_mut("/model/vocab").and_then(Value::as_array_mut);
-    let pieces = pieces.ok_or("its model has no list of pieces, as a Unigram model has")?;
+    let tokens = json.pointer_mut("/model/vocab").and_then(Value::as_array_mut);
+    let tokens = tokens.ok_or("its model has no list of tokens, as a Unigram model has")?;
     for (id, content) in &added {
-        let (hidden, count) = (Value::from(format!(" {content}")), pieces.len() as u64);
-        match pieces.get_mut(*id as usize) {
-            Some(Value::Array(piece)) if piece.first().is_some_and(|piece| *piece == content[..]) => {
-                piece[0] = hidden;
+        let (hidden, count) = (Value::from(format!(" {content}")), tokens.len() as u64);
+        match tokens.get_mut(*id as usize) {
+            Some(Value::Array(token)) if token.first().is_some_and(|name| *name == content[..]) => {
+                token[0] = hidden;
             }
-            None if *id == count => pieces.push(Value::from(vec![hidden, Value::from(0.0)])),
-            _ => return Err(format!("the id {id} of {content} belongs to another piece")),
+            None if *id == count => tokens.push(Value::from(vec![hidden, Value::from(0.0)])),
+            _ => return Err(format!("the id {id} of {content} belongs to another token")),
         }
     }
     json["added_tokens"] = Value::Array(Vec::new());
     for part in ["post_processor", "truncation", "padding"] {
         json[part] = Value::Null;
     }
-    // No overflow: there are as many pieces in memory.
+    // No overflow: there are as many tokens in memory.
     Ok(added.into_iter().map(|(id, content)| (content, id as u32)).collect())
 }
 
-/// Where a stream of pieces stands: enough to read on from there.
+/// Where a stream of chunks stands: enough to read on from there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PiecesState {
+pub struct ChunksState {
     /// The next document.
     pub position: Position,
     /// The ids that have been read and not yet handed out.
     pub rest: Vec<u32>,
 }
 
-/// The ids of all documents, one after the other, cut into pieces of equal length; a last shorter piece is left out.
+/// The ids of all documents, one after the other, cut into chunks of equal length; a last shorter chunk is left out.
 #[derive(Debug)]
-pub struct Pieces {
+pub struct Chunks {
     documents: Documents,
     tokenizer: Arc<Tokenizer>,
     length: usize,
     rest: VecDeque<u32>,
 }
 
-impl Pieces {
-    /// Pieces of `length` ids (at least 1) of the shards' documents, from a state on; the default state is the beginning.
-    pub fn new(shards: Vec<PathBuf>, tokenizer: Arc<Tokenizer>, length: usize, state: PiecesState) -> Self {
+impl Chunks {
+    /// Chunks of `length` ids (at least 1) of the shards' documents, from a state on; the default state is the beginning.
+    pub fn new(shards: Vec<PathBuf>, tokenizer: Arc<Tokenizer>, length: usize, state: ChunksState) -> Self {
         let documents = Documents::resume(shards, state.position);
         Self { documents, tokenizer, length: length.max(1), rest: state.rest.into() }
     }
 
-    /// Where the next piece begins.
-    pub fn state(&self) -> PiecesState {
-        PiecesState { position: self.documents.position(), rest: self.rest.iter().copied().collect() }
+    /// Where the next chunk begins.
+    pub fn state(&self) -> ChunksState {
+        ChunksState { position: self.documents.position(), rest: self.rest.iter().copied().collect() }
     }
 }
 
-impl Iterator for Pieces {
+impl Iterator for Chunks {
     type Item = Result<Vec<u32>, T5Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -161,8 +161,8 @@ mod tests {
         assert!(matches!(Tokenizer::read(&path), Err(T5Error::Tokenizer { .. })));
         for (added, reason) in [
             (r#"[{"id":2,"content":"</s>"}]"#, "no token <extra_id_0>"),
-            (r#"[{"id":3,"content":"</s>"}]"#, "belongs to another piece"),
-            (r#"[{"id":99999999999,"content":"x"}]"#, "belongs to another piece"),
+            (r#"[{"id":3,"content":"</s>"}]"#, "belongs to another token"),
+            (r#"[{"id":99999999999,"content":"x"}]"#, "belongs to another token"),
             (r#"[{"id":-1,"content":"x"}]"#, "an added token is"),
             ("{}", "no list added_tokens"),
         ] {
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// A unigram tokenizer with six pieces.
+    /// A unigram tokenizer with six tokens.
     fn tiny(added: &str) -> String {
         let vocab = r#"[["<pad>",0.0],["<unk>",0.0],["</s>",0.0],["▁",-2.0],["a",-3.0],["▁a",-1.0]]"#;
         let space = r#"{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true}"#;
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!((tokenizer.len(), tokenizer.is_empty()), (8, false));
         assert_eq!(tokenizer.encode("").unwrap(), [2]);
         assert_eq!(tokenizer.encode("aa a").unwrap(), [5, 4, 5, 2]);
-        // Unknown characters in a row are one unknown piece.
+        // Unknown characters in a row are one unknown token.
         assert_eq!(tokenizer.encode("a </s>").unwrap(), [5, 3, 1, 2]);
         assert_eq!(tokenizer.encode("<extra_id_0>").unwrap(), [3, 1, 4, 1, 2]);
         assert_eq!(tokenizer.decode(&[5, 7, 5, 2]).unwrap(), "a <extra_id_0> a </s>");
@@ -211,17 +211,17 @@ mod tests {
             .unwrap();
         gz.finish().unwrap();
         let tokenizer = Arc::new(tokenizer);
-        let start = |state| Pieces::new(vec![shard.clone()], tokenizer.clone(), 3, state);
-        let all: Vec<Vec<u32>> = start(PiecesState::default()).map(Result::unwrap).collect();
+        let start = |state| Chunks::new(vec![shard.clone()], tokenizer.clone(), 3, state);
+        let all: Vec<Vec<u32>> = start(ChunksState::default()).map(Result::unwrap).collect();
         assert_eq!(all, [[5, 2, 2], [5, 5, 5]]);
-        let mut pieces = start(PiecesState::default());
-        pieces.next();
-        let resumed: Vec<Vec<u32>> = start(pieces.state()).map(Result::unwrap).collect();
+        let mut chunks = start(ChunksState::default());
+        chunks.next();
+        let resumed: Vec<Vec<u32>> = start(chunks.state()).map(Result::unwrap).collect();
         assert_eq!(resumed, [[5, 5, 5]]);
         std::fs::write(&shard, "junk").unwrap();
-        let mut pieces = start(PiecesState::default());
-        assert!(matches!(pieces.next(), Some(Err(T5Error::Documents(_)))));
-        assert!(pieces.next().is_none());
+        let mut chunks = start(ChunksState::default());
+        assert!(matches!(chunks.next(), Some(Err(T5Error::Documents(_)))));
+        assert!(chunks.next().is_none());
     }
 
     #[test]

@@ -13,7 +13,7 @@ const NORM: Norm = Norm::Rms { epsilon: 1e-6 };
 /// Distances from here on share a bucket.
 const MAX_DISTANCE: usize = 128;
 
-/// How many texts, and how many pieces each has.
+/// How many texts, and how many tokens each has.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     pub batch: usize,
@@ -48,7 +48,7 @@ pub struct StackViews {
     pub functions: Vec<Function>,
 }
 
-/// What the way back needs of one norm.
+/// What the backward pass needs of one norm.
 struct Normed<D: Device> {
     weight: View,
     /// What is normalised.
@@ -57,7 +57,7 @@ struct Normed<D: Device> {
     out: D::Buffer,
 }
 
-/// A function and what its way back needs.
+/// A function and what its backward pass needs.
 enum Sublayer<D: Device> {
     Attention {
         q: Linear,
@@ -79,7 +79,7 @@ enum Sublayer<D: Device> {
 
 /// Room that both stacks use in turn.
 pub struct Work<D: Device> {
-    /// Into a function's last product on the way back; else as wide as the stream.
+    /// Forward, a branch's output; backward, the gradient of what a function's first or last product reads.
     narrow: D::Buffer,
     /// The gradient of queries, keys and values side by side, or of a gate's output.
     wide: D::Buffer,

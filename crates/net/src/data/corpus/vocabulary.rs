@@ -1,27 +1,27 @@
-//! Documents as T5's pieces, without a tokenizer: a word is a piece.
+//! Documents as T5's ids, without a tokenizer: a word is a token.
 
 use super::{CorpusError, Language};
 
-/// How a [`Language`] fills T5's vocabulary: padding 0, end of document 1, unknown 2, then the tokens (the end of a sentence
+/// T5's vocabulary for a [`Language`]: padding 0, end of document 1, unknown 2, then the language's tokens (the end of a sentence
 /// first), and 100 sentinels at the top, from the highest down.
 ///
 /// ```
-/// use untuned_net::data::corpus::{Language, Pieces, Recipe, Split};
+/// use untuned_net::data::corpus::{Language, Recipe, Split, T5Vocabulary};
 ///
 /// let language = Language::new(Recipe::DOCUMENTS, 1)?;
-/// let pieces = Pieces::new(&language, 1000)?;
-/// let document = pieces.of_tokens(&language.document(Split::Train, 0));
-/// assert_eq!(document.last(), Some(&Pieces::END));
-/// assert_eq!(pieces.sentinel(0), Some(999));
+/// let vocabulary = T5Vocabulary::new(&language, 1000)?;
+/// let document = vocabulary.of_tokens(&language.document(Split::Train, 0));
+/// assert_eq!(document.last(), Some(&T5Vocabulary::END));
+/// assert_eq!(vocabulary.sentinel(0), Some(999));
 /// # Ok::<(), untuned_net::data::corpus::CorpusError>(())
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct Pieces<'a> {
+pub struct T5Vocabulary<'a> {
     language: &'a Language,
     size: u32,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> T5Vocabulary<'a> {
     /// Fills a batch; never predicted.
     pub const PADDING: u32 = 0;
     /// Ends a document.
@@ -32,7 +32,7 @@ impl<'a> Pieces<'a> {
     pub const SENTINELS: u32 = 100;
     const FIRST: u32 = 3;
 
-    /// A vocabulary of `size` pieces.
+    /// A vocabulary of `size` tokens.
     pub fn new(language: &'a Language, size: u32) -> Result<Self, CorpusError> {
         let needed = Self::FIRST + language.tokens() as u32 + Self::SENTINELS;
         if size < needed {
@@ -41,7 +41,7 @@ impl<'a> Pieces<'a> {
         Ok(Self { language, size })
     }
 
-    /// The number of pieces.
+    /// The number of tokens.
     pub fn size(&self) -> u32 {
         self.size
     }
@@ -51,7 +51,7 @@ impl<'a> Pieces<'a> {
         (k < Self::SENTINELS).then(|| self.size - 1 - k)
     }
 
-    /// The pieces of a document, the last of which is [`Pieces::END`].
+    /// The ids of a document, which is given as tokens of the language. The last id is [`T5Vocabulary::END`].
     pub fn of_tokens(&self, document: &[u32]) -> Vec<u32> {
         let known = |&token: &u32| {
             if (token as usize) < self.language.tokens() { Self::FIRST + token } else { Self::UNKNOWN }
@@ -59,7 +59,7 @@ impl<'a> Pieces<'a> {
         document.iter().map(known).chain([Self::END]).collect()
     }
 
-    /// The pieces of a document's text, the last of which is [`Pieces::END`].
+    /// The ids of a document's text. The last id is [`T5Vocabulary::END`].
     pub fn of_text(&self, document: &str) -> Vec<u32> {
         let tokens = self.language.read(document);
         tokens
@@ -68,18 +68,16 @@ impl<'a> Pieces<'a> {
             .collect()
     }
 
-    /// What a piece stands for, in T5's names for the special ones; nothing where the vocabulary has no use for it.
-    pub fn name(&self, piece: u32) -> Option<String> {
-        match piece {
+    /// What an id stands for, in T5's names for the special tokens; nothing where the vocabulary has no use for it.
+    pub fn name(&self, id: u32) -> Option<String> {
+        match id {
             Self::PADDING => Some("<pad>".into()),
             Self::END => Some("</s>".into()),
             Self::UNKNOWN => Some("<unk>".into()),
-            _ if piece >= self.size => None,
-            _ if piece >= self.size - Self::SENTINELS => {
-                Some(format!("<extra_id_{}>", self.size - 1 - piece))
-            }
+            _ if id >= self.size => None,
+            _ if id >= self.size - Self::SENTINELS => Some(format!("<extra_id_{}>", self.size - 1 - id)),
             Self::FIRST => Some(".".into()),
-            _ => self.language.name(piece - Self::FIRST).map(String::from),
+            _ => self.language.name(id - Self::FIRST).map(String::from),
         }
     }
 }
@@ -90,33 +88,36 @@ mod tests {
     use crate::data::corpus::{EOS, Recipe, Split};
 
     #[test]
-    fn tokens_and_text_give_the_same_pieces() {
+    fn tokens_and_text_give_the_same_ids() {
         let language = Language::new(Recipe::DOCUMENTS, 1).unwrap();
-        let pieces = Pieces::new(&language, 1000).unwrap();
+        let vocabulary = T5Vocabulary::new(&language, 1000).unwrap();
         for n in 0..100 {
             let document = language.document(Split::Train, n);
-            let ids = pieces.of_tokens(&document);
-            assert_eq!(ids, pieces.of_text(&language.render(&document).unwrap()));
-            assert!(ids.iter().all(|&id| id == Pieces::END || (3..3 + 256).contains(&id)));
-            assert_eq!(ids.iter().filter(|&&id| id == Pieces::END).count(), 1);
+            let ids = vocabulary.of_tokens(&document);
+            assert_eq!(ids, vocabulary.of_text(&language.render(&document).unwrap()));
+            assert!(ids.iter().all(|&id| id == T5Vocabulary::END || (3..3 + 256).contains(&id)));
+            assert_eq!(ids.iter().filter(|&&id| id == T5Vocabulary::END).count(), 1);
         }
         let word = language.name(9).unwrap();
         assert_eq!(
-            pieces.of_text(&format!("{word} xyz {word}.")),
-            [12, Pieces::UNKNOWN, 12, 3 + EOS, Pieces::END]
+            vocabulary.of_text(&format!("{word} xyz {word}.")),
+            [12, T5Vocabulary::UNKNOWN, 12, 3 + EOS, T5Vocabulary::END]
         );
-        assert_eq!(pieces.of_tokens(&[u32::MAX]), [Pieces::UNKNOWN, Pieces::END]);
-        assert_eq!(pieces.of_text(""), [Pieces::END]);
+        assert_eq!(vocabulary.of_tokens(&[u32::MAX]), [T5Vocabulary::UNKNOWN, T5Vocabulary::END]);
+        assert_eq!(vocabulary.of_text(""), [T5Vocabulary::END]);
     }
 
     #[test]
     fn names_are_those_of_t5() {
         let language = Language::new(Recipe::DOCUMENTS, 1).unwrap();
-        let pieces = Pieces::new(&language, 1000).unwrap();
-        let name = |piece| pieces.name(piece);
+        let vocabulary = T5Vocabulary::new(&language, 1000).unwrap();
+        let name = |id| vocabulary.name(id);
         assert_eq!([0, 1, 2, 3].map(|p| name(p).unwrap()), ["<pad>", "</s>", "<unk>", "."]);
         assert_eq!([999, 900].map(|p| name(p).unwrap()), ["<extra_id_0>", "<extra_id_99>"]);
-        assert_eq!((pieces.sentinel(99), pieces.sentinel(100), pieces.size()), (Some(900), None, 1000));
+        assert_eq!(
+            (vocabulary.sentinel(99), vocabulary.sentinel(100), vocabulary.size()),
+            (Some(900), None, 1000)
+        );
         assert_eq!(name(4).as_deref(), language.name(1));
         assert_eq!((name(3 + 256), name(1000), name(u32::MAX)), (None, None, None));
     }
@@ -125,9 +126,9 @@ mod tests {
     fn a_vocabulary_that_is_too_small_is_refused() {
         let language = Language::new(Recipe::WORDS, 1).unwrap();
         assert_eq!(
-            Pieces::new(&language, 1102).err(),
+            T5Vocabulary::new(&language, 1102).err(),
             Some(CorpusError::Vocabulary { given: 1102, needed: 1103 })
         );
-        assert!(Pieces::new(&language, 1103).is_ok());
+        assert!(T5Vocabulary::new(&language, 1103).is_ok());
     }
 }

@@ -4,23 +4,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use untuned_net::data::c4;
-use untuned_net::data::corpus::{self, Language, Recipe, Split};
+use untuned_net::data::corpus::{Language, Recipe, Split, T5Vocabulary};
 use untuned_net::data::t5::{
-    Corruption, DENSITY, Examples, MEAN_SPAN, Pairs, Pieces, PiecesState, Special, Tokenizer,
+    Chunks, ChunksState, Corruption, DENSITY, Examples, MEAN_SPAN, Pairs, Special, Tokenizer,
 };
 
 use super::{Batches, CORPUS_SEED, Data, Description, Passes, Vocabulary, sha256_of, sha256_of_start};
 use crate::train::config::{Config, GENERATED};
 use crate::train::error::TrainError;
 
-/// Pieces of the generated corpus.
+/// Tokens of the generated corpus.
 const TRAIN: usize = 1_000_000;
 const EVALUATE: usize = 64_000;
 /// The most ids that are read of files for each split of an evaluation.
 const MOST_EVALUATED: usize = 1 << 20;
 /// Every run evaluates on the same spans.
 const EVALUATION_SEED: u64 = 0;
-/// A shard with one of these in its name is kept for evaluation.
+/// A shard with one of these in its name is for evaluation only.
 const HELD_OUT: [&str; 3] = ["validation", "heldout", "test"];
 
 /// Examples whose inputs have at most `inputs` ids, for a network with `rows` different ones.
@@ -34,12 +34,12 @@ pub(super) fn open(config: &Config, inputs: usize, rows: usize) -> Result<Data, 
 fn generated(config: &Config, inputs: usize, rows: usize) -> Result<Data, TrainError> {
     let language = Language::new(Recipe::DOCUMENTS, CORPUS_SEED)?;
     let size = u32::try_from(rows).unwrap_or(u32::MAX);
-    let pieces = corpus::Pieces::new(&language, size)?;
+    let vocabulary = T5Vocabulary::new(&language, size)?;
     let special =
-        Special { end: corpus::Pieces::END, first_sentinel: size - 1, sentinels: corpus::Pieces::SENTINELS };
+        Special { end: T5Vocabulary::END, first_sentinel: size - 1, sentinels: T5Vocabulary::SENTINELS };
     let corruption = Corruption::for_inputs(inputs, DENSITY, MEAN_SPAN, special)?;
     let ids = |split, count: usize| -> Arc<[u32]> {
-        let documents = (0..).flat_map(|n| pieces.of_tokens(&language.document(split, n)));
+        let documents = (0..).flat_map(|n| vocabulary.of_tokens(&language.document(split, n)));
         documents.take(count).collect()
     };
     let (validation, test) = (ids(Split::Validation, EVALUATE), ids(Split::Test, EVALUATE));
@@ -54,7 +54,7 @@ fn generated(config: &Config, inputs: usize, rows: usize) -> Result<Data, TrainE
             entropy: None,
             best_loss: None,
         },
-        vocabulary: Vocabulary::Pieces((0..size).map(|id| pieces.name(id).unwrap_or_default()).collect()),
+        vocabulary: Vocabulary::Tokens((0..size).map(|id| vocabulary.name(id).unwrap_or_default()).collect()),
         ids: rows,
         steps: config.steps.unwrap_or(0),
         longest: corruption.input_length(),
@@ -68,7 +68,7 @@ fn generated(config: &Config, inputs: usize, rows: usize) -> Result<Data, TrainE
     })
 }
 
-/// Every whole piece of the ids once; at least one.
+/// Every whole chunk of the ids once; at least one.
 fn evaluation(ids: Arc<[u32]>, corruption: Corruption, config: &Config) -> Result<Batches, TrainError> {
     let ids = super::cut(&ids, config.evaluate_tokens.map(|most| most.max(corruption.raw_length())));
     let batch = config.batch.min(ids.len() / corruption.raw_length()).max(1);
@@ -91,15 +91,15 @@ fn shards(config: &Config, inputs: usize, rows: usize, path: &Path) -> Result<Da
     let limit = config.evaluate_tokens.unwrap_or(MOST_EVALUATED).min(MOST_EVALUATED);
     let limit = limit.max(corruption.raw_length());
     let mut evaluated = Vec::new();
-    for piece in
-        Pieces::new(held_out.clone(), tokenizer.clone(), corruption.raw_length(), PiecesState::default())
+    for chunk in
+        Chunks::new(held_out.clone(), tokenizer.clone(), corruption.raw_length(), ChunksState::default())
     {
-        evaluated.extend(piece?);
+        evaluated.extend(chunk?);
         if evaluated.len() >= 2 * limit {
             break;
         }
     }
-    // Whole pieces: the first half validates, the second tests.
+    // Whole chunks: the first half validates, the second tests.
     let half = evaluated.len() / corruption.raw_length() / 2 * corruption.raw_length();
     let (validation, test) = evaluated.split_at(half);
     let (validation, test): (Arc<[u32]>, Arc<[u32]>) = (validation.into(), test.into());
@@ -154,8 +154,8 @@ fn split_shards(shards: Vec<PathBuf>, path: &Path) -> Result<(Vec<PathBuf>, Vec<
 /// `tokenizer.json` in the folder, or in a folder `t5-tokenizer` in it or beside it.
 fn tokenizer_file(path: &Path) -> Result<PathBuf, TrainError> {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
-    let places = ["tokenizer.json", "t5-tokenizer/tokenizer.json", "../t5-tokenizer/tokenizer.json"];
-    places.iter().map(|place| folder.join(place)).find(|file| file.is_file()).ok_or_else(|| {
+    let candidates = ["tokenizer.json", "t5-tokenizer/tokenizer.json", "../t5-tokenizer/tokenizer.json"];
+    candidates.iter().map(|name| folder.join(name)).find(|file| file.is_file()).ok_or_else(|| {
         let folder = folder.display();
         TrainError::Request(format!(
             "{folder} has no tokenizer.json, nor has a folder t5-tokenizer in it or beside it; put T5's there"
@@ -168,7 +168,7 @@ pub struct Stream {
     shards: Vec<PathBuf>,
     tokenizer: Arc<Tokenizer>,
     corruption: Corruption,
-    pieces: Pieces,
+    chunks: Chunks,
     batch: usize,
     seed: u64,
 }
@@ -181,20 +181,20 @@ impl Stream {
         config: &Config,
     ) -> Stream {
         let length = corruption.raw_length();
-        let pieces = Pieces::new(shards.clone(), tokenizer.clone(), length, PiecesState::default());
-        Stream { shards, tokenizer, corruption, pieces, batch: config.batch, seed: config.seed }
+        let chunks = Chunks::new(shards.clone(), tokenizer.clone(), length, ChunksState::default());
+        Stream { shards, tokenizer, corruption, chunks, batch: config.batch, seed: config.seed }
     }
 
-    pub(super) fn state(&self) -> PiecesState {
-        self.pieces.state()
+    pub(super) fn state(&self) -> ChunksState {
+        self.chunks.state()
     }
 
-    pub(super) fn seek(&mut self, state: PiecesState) {
-        self.pieces = self.from(state);
+    pub(super) fn seek(&mut self, state: ChunksState) {
+        self.chunks = self.from(state);
     }
 
-    fn from(&self, state: PiecesState) -> Pieces {
-        Pieces::new(self.shards.clone(), self.tokenizer.clone(), self.corruption.raw_length(), state)
+    fn from(&self, state: ChunksState) -> Chunks {
+        Chunks::new(self.shards.clone(), self.tokenizer.clone(), self.corruption.raw_length(), state)
     }
 
     pub(super) fn fill(&mut self, n: u64, pairs: &mut Pairs) -> Result<(), TrainError> {
@@ -204,17 +204,17 @@ impl Stream {
         (pairs.input_length, pairs.target_length) =
             (self.corruption.input_length(), self.corruption.target_length());
         for row in 0..self.batch as u64 {
-            let piece = match self.pieces.next() {
-                Some(piece) => piece?,
+            let chunk = match self.chunks.next() {
+                Some(chunk) => chunk?,
                 None => {
                     // All documents were read: from the beginning.
-                    self.pieces = self.from(PiecesState::default());
-                    let too_few = || TrainError::Request("the shards do not hold one piece of text".into());
-                    self.pieces.next().ok_or_else(too_few)??
+                    self.chunks = self.from(ChunksState::default());
+                    let too_few = || TrainError::Request("the shards do not hold one chunk of text".into());
+                    self.chunks.next().ok_or_else(too_few)??
                 }
             };
             let example = n.wrapping_mul(self.batch as u64).wrapping_add(row);
-            self.corruption.corrupt(&piece, self.seed, example, &mut pairs.inputs, &mut pairs.targets)?;
+            self.corruption.corrupt(&chunk, self.seed, example, &mut pairs.inputs, &mut pairs.targets)?;
         }
         Ok(())
     }
@@ -226,9 +226,9 @@ mod tests {
     use super::*;
     use crate::train::Overrides;
 
-    /// Seven pieces in batches of three: the last has one.
+    /// Seven chunks in batches of three: the last has one.
     #[test]
-    fn every_piece_is_evaluated_once() {
+    fn every_chunk_is_evaluated_once() {
         let special = Special { end: 1, first_sentinel: 99, sentinels: 10 };
         let corruption = Corruption::new(10, DENSITY, MEAN_SPAN, special).unwrap();
         let text = "model = \"t5\"\nbatch = 3\nsteps = 1";
