@@ -446,6 +446,11 @@ impl<M: Optimizer, S: Space> Session<M, S> {
     pub fn vectors(&self) -> impl Iterator<Item = (&'static str, &S::Vector)> {
         self.vector_names().into_iter().zip(self.vectors.iter().flat_map(SessionVectors::each))
     }
+
+    /// The same, for a space whose numbers belong to somebody else and may have moved.
+    pub fn vectors_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut S::Vector)> {
+        self.vector_names().into_iter().zip(self.vectors.iter_mut().flat_map(SessionVectors::each_mut))
+    }
 }
 
 impl<V> SessionVectors<V> {

@@ -93,7 +93,7 @@ impl From<std::convert::Infallible> for NoVector {
 fn an_average_can_begin_in_the_middle_of_a_run() {
     let mut session = Session::new(build("gd:lr=0.5", 10), DenseF64::new(1)).unwrap();
     let mut x = vec![1.0];
-    let mut step = |session: &mut Session<_, _>, x: &mut Vec<f64>| {
+    let step = |session: &mut Session<_, _>, x: &mut Vec<f64>| {
         let gradient = x.clone();
         session.advance(0.5 * x[0] * x[0], x, &gradient).unwrap();
     };
