@@ -1,0 +1,243 @@
+//! A session of the library on torch's tensors.
+
+use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use untuned::{Method, MethodSpec, Optimizer as _, Refusal, Report, RunInfo, SessionError, SpecError};
+
+use crate::space::{Tensor, Tensors, Vector};
+use crate::tensors::{self, Read};
+use crate::{average, wrong};
+
+pyo3::create_exception!(
+    _untuned,
+    Refused,
+    PyException,
+    "A step was refused: (kind, text). Nothing has changed."
+);
+pyo3::create_exception!(_untuned, StepsNeeded, PyValueError, "The method needs the number of steps.");
+
+/// A method at work. Torch owns the parameters, the gradients and the vectors that the method keeps.
+#[pyclass]
+pub struct Session {
+    session: untuned::Session<Method, Tensors>,
+    spec: MethodSpec,
+    /// What multiplies the weight decay of each tensor, and its scale.
+    decays: Vec<f64>,
+    scales: Vec<f64>,
+}
+
+/// The method that a spec names. One that does not look at the number of steps does not need to know it.
+pub fn build(spec: &MethodSpec, steps: Option<u64>) -> PyResult<Method> {
+    let build = |steps| spec.build(&RunInfo::new(steps)).map_err(wrong);
+    if let Some(steps) = steps {
+        return build(steps);
+    }
+    let method = build(1_000)?;
+    if method == build(2_000)? { Ok(method) } else { Err(StepsNeeded::new_err(spec.name())) }
+}
+
+/// The kind of a refusal, for Python.
+pub fn refused(refusal: Refusal) -> PyErr {
+    let kind = match refusal {
+        Refusal::Missing { .. } => "missing",
+        Refusal::PastHorizon { .. } => "past-horizon",
+        _ => "step",
+    };
+    Refused::new_err((kind, refusal.to_string()))
+}
+
+impl Session {
+    fn read<'py>(
+        &self,
+        parameters: &Bound<'py, PyList>,
+        gradients: Option<&Bound<'py, PyList>>,
+        state: &[Bound<'py, PyList>],
+    ) -> PyResult<Read> {
+        if state.len() != self.session.vector_names().len() {
+            return Err(PyValueError::new_err("the list of state vectors has another length"));
+        }
+        tensors::read(&self.decays, &self.scales, parameters, gradients, state)
+    }
+
+    /// Tells the session where everything is.
+    fn place(&mut self, tensors: &[Tensor], state: Vec<Vector>, threads: usize) {
+        let space = self.session.space_mut();
+        space.set(tensors);
+        space.threads = threads;
+        self.session.vectors_mut().zip(state).for_each(|((_, to), from)| *to = from);
+    }
+}
+
+#[pymethods]
+impl Session {
+    #[new]
+    fn new(spec: &str, total_steps: Option<u64>, averaging: Option<&str>) -> PyResult<Session> {
+        let spec: MethodSpec = spec.parse().map_err(|error: SpecError| wrong(error))?;
+        let method = build(&spec, total_steps)?;
+        let Ok(mut session) = untuned::Session::new(method, Tensors::default());
+        if let Some(text) = averaging {
+            session = session.average(average(text)?);
+        }
+        let Ok(()) = session.start(&Vector::default());
+        Ok(Session { session, spec, decays: Vec::new(), scales: Vec::new() })
+    }
+
+    /// The method and its parameters.
+    #[getter]
+    fn spec(&self) -> String {
+        self.spec.to_string()
+    }
+
+    /// The method's name.
+    #[getter]
+    fn name(&self) -> &'static str {
+        self.spec.name()
+    }
+
+    /// The names of the vectors that torch keeps, and whether each begins as a copy of the parameters.
+    #[getter]
+    fn vectors(&self) -> Vec<(&'static str, bool)> {
+        let copied: Vec<_> = self
+            .session
+            .method()
+            .state()
+            .into_iter()
+            .filter(|v| v.copies_parameters)
+            .map(|v| v.name)
+            .collect();
+        // The best point begins as a copy, too, for the sake of parameters that come late.
+        let copies = |name| copied.contains(&name) || ["x0", "average", "best"].contains(&name);
+        self.session.vector_names().into_iter().map(|name| (name, copies(name))).collect()
+    }
+
+    #[getter]
+    fn needs_loss(&self) -> bool {
+        self.session.method().needs().loss
+    }
+
+    #[getter]
+    fn needs_scales(&self) -> bool {
+        self.session.method().needs().scales
+    }
+
+    #[getter]
+    fn decays_everything(&self) -> bool {
+        self.session.method().decays_everything()
+    }
+
+    #[getter]
+    fn default_weight_decay(&self) -> f64 {
+        self.session.method().default_weight_decay()
+    }
+
+    #[getter]
+    fn has_evaluation_point(&self) -> bool {
+        self.session.has_evaluation_point()
+    }
+
+    /// The number of the step that comes, from 0.
+    #[getter]
+    fn steps(&self) -> u64 {
+        self.session.steps()
+    }
+
+    /// The number that the method estimates on the way.
+    #[getter]
+    fn estimate(&self) -> Option<f64> {
+        self.session.method().estimate()
+    }
+
+    /// What a user should know of how the run goes.
+    #[getter]
+    fn warning(&self) -> Option<String> {
+        self.session.method().warning()
+    }
+
+    /// Tells what multiplies the weight decay of each tensor, and its scale.
+    fn configure(&mut self, decays: Vec<f64>, scales: Vec<f64>) {
+        (self.decays, self.scales) = (decays, scales);
+    }
+
+    /// Makes a step, and returns its effective rate and the gradient's norm. Lists have one tensor for each parameter.
+    #[allow(clippy::too_many_arguments)]
+    fn step<'py>(
+        &mut self,
+        py: Python<'py>,
+        parameters: &Bound<'py, PyList>,
+        gradients: &Bound<'py, PyList>,
+        state: Vec<Bound<'py, PyList>>,
+        loss: Option<f64>,
+        rate: f64,
+        weight_decay: f64,
+        threads: usize,
+    ) -> PyResult<(f64, f64)> {
+        let Read { tensors, mut x, gradient, state } = self.read(parameters, Some(gradients), &state)?;
+        self.place(&tensors, state, threads);
+        (self.session.options.rate, self.session.options.weight_decay) = (rate, weight_decay);
+        let session = &mut self.session;
+        let made = py.detach(|| session.advance_reading(&mut x, &gradient, |_| loss));
+        match made {
+            Ok(Report { rate, grad_norm, .. }) => Ok((rate, grad_norm)),
+            Err(SessionError::Refused(refusal)) => Err(refused(refusal)),
+            Err(SessionError::Device(never)) => match never {},
+        }
+    }
+
+    /// Counts a step that was not made.
+    fn skip(&mut self) {
+        self.session.skip();
+    }
+
+    /// Writes the point to evaluate to tensors like the parameters.
+    fn write_evaluation_point<'py>(
+        &mut self,
+        py: Python<'py>,
+        parameters: &Bound<'py, PyList>,
+        state: Vec<Bound<'py, PyList>>,
+        to: &Bound<'py, PyList>,
+        threads: usize,
+    ) -> PyResult<()> {
+        let read = self.read(parameters, None, &state)?;
+        let mut to = tensors::read_like(&read, to)?;
+        let Read { tensors, x, state, .. } = read;
+        self.place(&tensors, state, threads);
+        let session = &self.session;
+        py.detach(|| session.write_evaluation_point(&x, &mut to));
+        Ok(())
+    }
+
+    /// The numbers of the session as JSON. The vectors are torch's to save.
+    fn save(&self) -> PyResult<String> {
+        serde_json::to_string(&self.session.save())
+            .map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    }
+
+    /// Goes on from saved numbers.
+    fn load(&mut self, text: &str) -> PyResult<()> {
+        let state: untuned::SessionState<Method> = serde_json::from_str(text).map_err(wrong)?;
+        let kept = |method: &Method| (method.state(), method.needs());
+        if kept(&state.method) != kept(self.session.method()) {
+            return Err(PyValueError::new_err("the numbers are of another method"));
+        }
+        self.session.rewind(state);
+        Ok(())
+    }
+}
+
+/// `Σ x²` of each tensor.
+#[pyfunction]
+pub fn squares<'py>(py: Python<'py>, parameters: &Bound<'py, PyList>, threads: usize) -> PyResult<Vec<f64>> {
+    let ones = vec![1.0; parameters.len()];
+    let read = tensors::read(&ones, &ones, parameters, None, &[])?;
+    let mut space = Tensors::default();
+    space.set(&read.tensors);
+    space.threads = threads;
+    Ok(py.detach(|| space.squares(&read.x)))
+}
+
+/// Panics on a thread of a pass, for a test: it must become an exception.
+#[pyfunction]
+pub fn panics(py: Python<'_>, threads: usize) {
+    py.detach(|| crate::threads::run(threads, 100, &|task| assert!(task != 50, "task {task}")));
+}

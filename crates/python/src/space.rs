@@ -1,0 +1,446 @@
+//! Torch's tensors on the CPU as the space that a method works in.
+//!
+//! Torch owns every number. A vector is a list of addresses, one for each tensor, that are told anew before each step.
+
+#![allow(unsafe_code)]
+
+use std::convert::Infallible;
+
+use half::slice::HalfFloatSliceExt;
+use pulp::Arch;
+use untuned::Space;
+use untuned::formula::{Change, Measure, Number, TensorInfo};
+use untuned::slices::{self, Sums};
+use untuned::space::SquareNorm;
+
+use crate::threads;
+
+/// The number of coordinates of a task. It is fixed, so that sums do not depend on the number of threads.
+const TASK: usize = 1 << 16;
+
+/// The number of coordinates of 16-bit floats that are converted at a time: they stay in the first cache.
+const TILE: usize = 1024;
+
+/// The type of a parameter and of its gradient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Float {
+    F64,
+    F32,
+    Bf16,
+    F16,
+}
+
+impl Float {
+    /// The type of state vectors, in which passes compute.
+    pub fn wide(self) -> Float {
+        if self == Float::F64 { Float::F64 } else { Float::F32 }
+    }
+
+    pub fn bytes(self) -> usize {
+        match self {
+            Float::F64 => 8,
+            Float::F32 => 4,
+            Float::Bf16 | Float::F16 => 2,
+        }
+    }
+}
+
+/// What is known of one of the tensors.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tensor {
+    pub len: usize,
+    pub float: Float,
+    /// What multiplies the run's weight decay.
+    pub decay: f64,
+    pub scale: f64,
+    /// Whether it has a gradient in this step: the others are left alone.
+    pub active: bool,
+}
+
+/// A number for each coordinate of each tensor.
+///
+/// The vectors that a session makes have no addresses: torch makes and fills them, and tells where they are before each step.
+#[derive(Debug, Clone, Default)]
+pub struct Vector {
+    /// One for each tensor; those of inactive tensors are not used.
+    pub addresses: Vec<usize>,
+    /// Whether the numbers have the parameters' own type, and not that of state vectors.
+    pub narrow: bool,
+}
+
+/// A part of a tensor.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    tensor: usize,
+    start: usize,
+    len: usize,
+}
+
+/// The tensors of an optimizer.
+#[derive(Debug, Default)]
+pub struct Tensors {
+    tensors: Vec<Tensor>,
+    /// The parts of all active tensors, in order.
+    parts: Vec<Part>,
+    /// Where the parts of each task begin, and where the last ones end.
+    tasks: Vec<usize>,
+    pub threads: usize,
+}
+
+impl Tensors {
+    /// Changes what is known of the tensors.
+    pub fn set(&mut self, tensors: &[Tensor]) {
+        let shape = |tensor: &Tensor| (tensor.len, tensor.active);
+        let same = self.tensors.iter().map(shape).eq(tensors.iter().map(shape));
+        self.tensors.clear();
+        self.tensors.extend_from_slice(tensors);
+        if !same {
+            self.cut();
+        }
+    }
+
+    /// Cuts the active tensors into tasks. Small tensors share one.
+    fn cut(&mut self) {
+        self.parts.clear();
+        self.tasks.clear();
+        let mut room = 0;
+        for (tensor, &Tensor { len, .. }) in self.tensors.iter().enumerate().filter(|(_, t)| t.active) {
+            let mut start = 0;
+            while start < len {
+                if room == 0 {
+                    self.tasks.push(self.parts.len());
+                    room = TASK;
+                }
+                let part = Part { tensor, start, len: room.min(len - start) };
+                self.parts.push(part);
+                (start, room) = (start + part.len, room - part.len);
+            }
+        }
+        self.tasks.push(self.parts.len());
+    }
+
+    /// Runs each task on a thread.
+    fn run(&self, work: impl Fn(usize, Part) + Sync) {
+        threads::run(self.threads, self.tasks.len().saturating_sub(1), &|task| {
+            (self.tasks[task]..self.tasks[task + 1]).for_each(|at| work(at, self.parts[at]));
+        });
+    }
+
+    /// `Σ v²` of each tensor.
+    pub fn squares(&self, v: &Vector) -> Vec<f64> {
+        let mut squares = vec![0.0; self.tensors.len()];
+        self.sum::<SquareNorm, 0, 1, 1>([], 0.0, [v], |tensor, [part]| squares[tensor] += part);
+        squares
+    }
+
+    fn info(&self, tensor: usize, decay: f64) -> TensorInfo<f64> {
+        let tensor = &self.tensors[tensor];
+        TensorInfo { decay: decay * tensor.decay, scale: tensor.scale }
+    }
+
+    /// Measures all parts, and passes on what each sums to, in order.
+    fn sum<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
+        &self,
+        scalars: [f64; S],
+        decay: f64,
+        read: [&Vector; R],
+        mut add: impl FnMut(usize, [f64; K]),
+    ) {
+        let mut sums = vec![[0.0; K]; self.parts.len()];
+        let to = Slots(sums.as_mut_ptr());
+        self.run(|at, part| {
+            let info = self.info(part.tensor, decay);
+            let found = match self.tensors[part.tensor].float.wide() {
+                Float::F64 => self.measure_part::<f64, F, S, R, K>(part, scalars, info, read),
+                _ => self.measure_part::<f32, F, S, R, K>(part, scalars, info, read),
+            };
+            // SAFETY: there is a slot for each part, and each part belongs to one task.
+            unsafe { to.get().add(at).write(found) };
+        });
+        self.parts.iter().zip(sums).for_each(|(part, sums)| add(part.tensor, sums));
+    }
+
+    /// Where the numbers of a part are, and whether they are 16-bit floats.
+    fn place(&self, part: Part, vector: &Vector) -> (usize, Option<Float>) {
+        let float = self.tensors[part.tensor].float;
+        let kind = if vector.narrow { float } else { float.wide() };
+        let narrow = (kind != kind.wide()).then_some(kind);
+        (vector.addresses[part.tensor] + part.start * kind.bytes(), narrow)
+    }
+
+    fn change_part<T: Wide, F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
+        &self,
+        part: Part,
+        scalars: [f64; S],
+        info: TensorInfo<f64>,
+        change: [&Vector; M],
+        read: [&Vector; R],
+    ) {
+        let change = change.map(|vector| self.place(part, vector));
+        let read = read.map(|vector| self.place(part, vector));
+        if change.iter().chain(&read).all(|(_, narrow)| narrow.is_none()) {
+            // SAFETY: see `Space::change` below.
+            let change = change
+                .map(|(address, _)| unsafe { std::slice::from_raw_parts_mut(address as *mut T, part.len) });
+            // SAFETY: see `Space::change` below.
+            let read =
+                read.map(|(address, _)| unsafe { std::slice::from_raw_parts(address as *const T, part.len) });
+            return Arch::new().dispatch(
+                #[inline(always)]
+                move || slices::change::<T, F, S, M, R>(scalars, info, change, read),
+            );
+        }
+        let (mut changed, mut given) = ([[T::of(0.0); TILE]; M], [[T::of(0.0); TILE]; R]);
+        for start in (0..part.len).step_by(TILE) {
+            let len = TILE.min(part.len - start);
+            for (to, from) in changed.iter_mut().zip(change).chain(given.iter_mut().zip(read)) {
+                load(&mut to[..len], from, start);
+            }
+            let (to, from) =
+                (changed.each_mut().map(|tile| &mut tile[..len]), given.each_ref().map(|tile| &tile[..len]));
+            Arch::new().dispatch(
+                #[inline(always)]
+                move || slices::change::<T, F, S, M, R>(scalars, info, to, from),
+            );
+            changed.iter().zip(change).for_each(|(from, to)| store(&from[..len], to, start));
+        }
+    }
+
+    fn measure_part<T: Wide, F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
+        &self,
+        part: Part,
+        scalars: [f64; S],
+        info: TensorInfo<f64>,
+        read: [&Vector; R],
+    ) -> [f64; K] {
+        let read = read.map(|vector| self.place(part, vector));
+        if read.iter().all(|(_, narrow)| narrow.is_none()) {
+            // SAFETY: see `Space::change` below.
+            let read =
+                read.map(|(address, _)| unsafe { std::slice::from_raw_parts(address as *const T, part.len) });
+            let sums = Arch::new().dispatch(
+                #[inline(always)]
+                move || slices::measure::<T, F, S, R, K>(scalars, info, read, Sums::ZERO),
+            );
+            return sums.total();
+        }
+        let (mut given, mut sums) = ([[T::of(0.0); TILE]; R], Sums::ZERO);
+        for start in (0..part.len).step_by(TILE) {
+            let len = TILE.min(part.len - start);
+            given.iter_mut().zip(read).for_each(|(to, from)| load(&mut to[..len], from, start));
+            let (read, before) = (given.each_ref().map(|tile| &tile[..len]), sums);
+            sums = Arch::new().dispatch(
+                #[inline(always)]
+                move || slices::measure::<T, F, S, R, K>(scalars, info, read, before),
+            );
+        }
+        sums.total()
+    }
+}
+
+/// The beginning of a list whose slots different threads write.
+struct Slots<T>(*mut T);
+
+// SAFETY: each slot is written by one thread, and read after all have ended.
+unsafe impl<T: Send> Sync for Slots<T> {}
+
+impl<T> Slots<T> {
+    fn get(&self) -> *mut T {
+        self.0
+    }
+}
+
+/// A type that passes compute in.
+trait Wide: Number + Into<f64> {
+    /// Reads 16-bit floats.
+    fn widen(to: &mut [Self], from: &[u16], float: Float);
+    /// Rounds to 16-bit floats, ties to even.
+    fn narrow(from: &[Self], to: &mut [u16], float: Float);
+}
+
+impl Wide for f32 {
+    fn widen(to: &mut [f32], from: &[u16], float: Float) {
+        match float {
+            Float::F16 => cast_f16(from).convert_to_f32_slice(to),
+            _ => Arch::new().dispatch(
+                #[inline(always)]
+                || {
+                    to.iter_mut()
+                        .zip(from)
+                        .for_each(|(to, &from)| *to = f32::from_bits(u32::from(from) << 16))
+                },
+            ),
+        }
+    }
+
+    fn narrow(from: &[f32], to: &mut [u16], float: Float) {
+        match float {
+            Float::F16 => cast_f16_mut(to).convert_from_f32_slice(from),
+            _ => Arch::new().dispatch(
+                #[inline(always)]
+                || to.iter_mut().zip(from).for_each(|(to, &from)| *to = to_bf16(from)),
+            ),
+        }
+    }
+}
+
+/// The upper half of an f32, rounded. What is no number stays none.
+#[inline(always)]
+fn to_bf16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16;
+    if value.is_nan() { 0x7FC0 } else { rounded as u16 }
+}
+
+fn cast_f16(numbers: &[u16]) -> &[half::f16] {
+    half::slice::HalfBitsSliceExt::reinterpret_cast(numbers)
+}
+
+fn cast_f16_mut(numbers: &mut [u16]) -> &mut [half::f16] {
+    half::slice::HalfBitsSliceExt::reinterpret_cast_mut(numbers)
+}
+
+impl Wide for f64 {
+    fn widen(_: &mut [f64], _: &[u16], _: Float) {
+        unreachable!("a parameter of f64 has nothing of 16 bits beside it")
+    }
+
+    fn narrow(_: &[f64], _: &mut [u16], _: Float) {
+        unreachable!("a parameter of f64 has nothing of 16 bits beside it")
+    }
+}
+
+/// Reads numbers from `start` on.
+fn load<T: Wide>(to: &mut [T], (address, narrow): (usize, Option<Float>), start: usize) {
+    // SAFETY: see `Space::change` below.
+    unsafe {
+        match narrow {
+            None => {
+                to.copy_from_slice(std::slice::from_raw_parts((address as *const T).add(start), to.len()))
+            }
+            Some(float) => {
+                T::widen(to, std::slice::from_raw_parts((address as *const u16).add(start), to.len()), float);
+            }
+        }
+    }
+}
+
+/// Writes numbers from `start` on.
+fn store<T: Wide>(from: &[T], (address, narrow): (usize, Option<Float>), start: usize) {
+    // SAFETY: see `Space::change` below.
+    unsafe {
+        match narrow {
+            None => std::slice::from_raw_parts_mut((address as *mut T).add(start), from.len())
+                .copy_from_slice(from),
+            Some(float) => {
+                let to = std::slice::from_raw_parts_mut((address as *mut u16).add(start), from.len());
+                T::narrow(from, to, float);
+            }
+        }
+    }
+}
+
+/// `(scale·v)²`.
+struct ScaledSquare;
+
+impl Measure<1, 1, 1> for ScaledSquare {
+    #[inline(always)]
+    fn each<N: Number>([scale]: [N; 1], _: TensorInfo<N>, [v]: [N; 1]) -> [N; 1] {
+        let v = scale * v;
+        [v * v]
+    }
+}
+
+/// `to = from`.
+struct Copy;
+
+impl Change<0, 1, 1> for Copy {
+    #[inline(always)]
+    fn each<N: Number>(_: [N; 0], _: TensorInfo<N>, _: [N; 1], [from]: [N; 1]) -> [N; 1] {
+        [from]
+    }
+}
+
+/// # Safety of the passes
+/// Before a step, `tensors::Reader` checks every tensor: it is dense memory of the CPU, aligned, with the length and type that `Tensors`
+/// has, and none that a pass changes shares memory with another. Python holds all of them until the step has ended.
+impl Space for Tensors {
+    type Vector = Vector;
+    type Sums = Vec<f64>;
+    type Error = Infallible;
+
+    const LARGEST: f64 = f32::MAX as f64;
+
+    fn dimension(&self) -> u64 {
+        self.tensors.iter().map(|tensor| tensor.len as u64).sum()
+    }
+
+    /// A vector without addresses: torch makes its tensors.
+    fn zeros(&self) -> Result<Vector, Infallible> {
+        Ok(Vector::default())
+    }
+
+    /// Nothing where a session starts: torch has filled the vector.
+    fn copy(&self, from: &Vector, to: &mut Vector) {
+        if !to.addresses.is_empty() {
+            self.change(Copy, [], 0.0, [to], [from]);
+        }
+    }
+
+    fn change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
+        &self,
+        _: F,
+        scalars: [f64; S],
+        decay: f64,
+        change: [&mut Vector; M],
+        read: [&Vector; R],
+    ) {
+        let change = change.map(|vector| &*vector);
+        self.run(|_, part| {
+            let info = self.info(part.tensor, decay);
+            match self.tensors[part.tensor].float.wide() {
+                Float::F64 => self.change_part::<f64, F, S, M, R>(part, scalars, info, change, read),
+                _ => self.change_part::<f32, F, S, M, R>(part, scalars, info, change, read),
+            }
+        });
+    }
+
+    fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
+        &self,
+        _: F,
+        scalars: [f64; S],
+        decay: f64,
+        read: [&Vector; R],
+        sums: &mut Vec<f64>,
+        at: usize,
+    ) {
+        let sums = &mut sums[at..at + K];
+        sums.fill(0.0);
+        self.sum::<F, S, R, K>(scalars, decay, read, |_, found| {
+            sums.iter_mut().zip(found).for_each(|(sum, part)| *sum += part);
+        });
+    }
+
+    fn sums(&self, count: usize) -> Result<Vec<f64>, Infallible> {
+        Ok(vec![0.0; count])
+    }
+
+    fn read(&self, sums: &mut Vec<f64>, values: &mut [f64]) -> Result<(), Infallible> {
+        values.copy_from_slice(&sums[..values.len()]);
+        Ok(())
+    }
+
+    /// Squares of f32 are exact in f64. Those of f64 that may have left its range are measured again in other units.
+    fn norm(&self, v: &Vector, squares: f64) -> Result<f64, Infallible> {
+        let unit = 2f64.powi(600);
+        let scale = match squares {
+            _ if self.tensors.iter().all(|tensor| tensor.float != Float::F64) => return Ok(squares.sqrt()),
+            _ if squares < 1e-280 => unit,
+            f64::INFINITY => unit.recip(),
+            _ => return Ok(squares.sqrt()),
+        };
+        let mut sums = [0.0].to_vec();
+        self.measure(ScaledSquare, [scale], 0.0, [v], &mut sums, 0);
+        Ok(sums[0].sqrt() / scale)
+    }
+}

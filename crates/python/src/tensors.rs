@@ -1,0 +1,304 @@
+//! Where torch's tensors are: addresses that are checked before anybody uses them.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyCapsuleMethods, PyList};
+
+use crate::space::{Float, Tensor, Vector};
+
+pyo3::create_exception!(
+    _untuned,
+    TensorMismatch,
+    PyTypeError,
+    "A tensor is not what a step needs: (vector, index, what, text)."
+);
+
+/// The vectors of a step, as errors name them: the parameters, the gradients, and the state vectors from 0 on.
+pub const PARAMETERS: isize = -2;
+pub const GRADIENTS: isize = -1;
+
+/// DLPack's description of a tensor.
+#[repr(C)]
+struct DlTensor {
+    data: *mut c_void,
+    device: (i32, i32),
+    dimensions: i32,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    shape: *const i64,
+    strides: *const i64,
+    offset: u64,
+}
+
+/// DLPack's table of functions, of version 1.
+#[repr(C)]
+struct DlApi {
+    version: (u32, u32),
+    previous: *const c_void,
+    unused: [*const c_void; 3],
+    describe: Option<unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int>,
+}
+
+/// What is known of a tensor in memory.
+struct Found {
+    address: usize,
+    cpu: bool,
+    float: Option<Float>,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+/// How tensors are looked at: through DLPack's table where torch has one, which takes a tenth of the time, else through their methods.
+enum Look {
+    Table(unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int),
+    Methods,
+}
+
+fn look(py: Python<'_>) -> PyResult<&'static Look> {
+    static LOOK: PyOnceLock<Look> = PyOnceLock::new();
+    LOOK.get_or_try_init(py, || {
+        let tensor = py.import("torch")?.getattr("Tensor")?;
+        let Ok(capsule) = tensor.getattr("__dlpack_c_exchange_api__") else { return Ok(Look::Methods) };
+        let Ok(capsule) = capsule.cast_into::<PyCapsule>() else { return Ok(Look::Methods) };
+        let Ok(table) = capsule.pointer_checked(Some(c"dlpack_exchange_api")) else {
+            return Ok(Look::Methods);
+        };
+        // SAFETY: a capsule of this name holds such a table, which lives as long as torch.
+        let table = unsafe { &*table.as_ptr().cast::<DlApi>() };
+        Ok(match table.describe {
+            Some(describe) if table.version.0 == 1 => Look::Table(describe),
+            _ => Look::Methods,
+        })
+    })
+}
+
+impl Look {
+    fn at(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Found> {
+        match self {
+            Look::Table(describe) => Look::through(*describe, tensor),
+            Look::Methods => Look::asking(tensor),
+        }
+    }
+
+    fn through(
+        describe: unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int,
+        tensor: &Bound<'_, PyAny>,
+    ) -> PyResult<Found> {
+        let mut found = std::mem::MaybeUninit::<DlTensor>::zeroed();
+        // SAFETY: the function is torch's, and the caller has checked that this is a torch.Tensor. It fills the description, or sets
+        // an error.
+        let found = unsafe {
+            if describe(tensor.as_ptr().cast(), found.as_mut_ptr()) != 0 {
+                return Err(PyErr::fetch(tensor.py()));
+            }
+            found.assume_init()
+        };
+        let list = |numbers: *const i64| match found.dimensions {
+            0 => Vec::new(),
+            // SAFETY: shape and strides have so many numbers, and live as long as the tensor.
+            count => unsafe { std::slice::from_raw_parts(numbers, count as usize) }.to_vec(),
+        };
+        Ok(Found {
+            address: found.data as usize + found.offset as usize,
+            cpu: found.device.0 == 1,
+            float: match (found.code, found.bits, found.lanes) {
+                (2, 64, 1) => Some(Float::F64),
+                (2, 32, 1) => Some(Float::F32),
+                (2, 16, 1) => Some(Float::F16),
+                (4, 16, 1) => Some(Float::Bf16),
+                _ => None,
+            },
+            shape: list(found.shape),
+            strides: list(found.strides),
+        })
+    }
+
+    fn asking(tensor: &Bound<'_, PyAny>) -> PyResult<Found> {
+        let cpu = tensor.getattr("device")?.getattr("type")?.extract::<String>()? == "cpu";
+        Ok(Found {
+            address: if cpu { tensor.call_method0("data_ptr")?.extract()? } else { 0 },
+            cpu,
+            float: match tensor.getattr("dtype")?.str()?.to_cow()?.as_ref() {
+                "torch.float64" => Some(Float::F64),
+                "torch.float32" => Some(Float::F32),
+                "torch.bfloat16" => Some(Float::Bf16),
+                "torch.float16" => Some(Float::F16),
+                _ => None,
+            },
+            shape: tensor.getattr("shape")?.extract()?,
+            strides: tensor.call_method0("stride")?.extract()?,
+        })
+    }
+}
+
+impl Found {
+    fn len(&self) -> usize {
+        self.shape.iter().product::<i64>() as usize
+    }
+
+    /// Whether the numbers fill a block of memory, in whatever order of dimensions.
+    fn is_dense(&self) -> bool {
+        let mut sides: Vec<(i64, i64)> = self.sides().collect();
+        sides.sort_unstable();
+        let mut want = 1;
+        self.len() == 0
+            || sides.into_iter().all(|(stride, size)| {
+                let fits = stride == want;
+                want *= size;
+                fits
+            })
+    }
+
+    /// The strides and sizes of the dimensions that have more than one number.
+    fn sides(&self) -> impl Iterator<Item = (i64, i64)> {
+        self.strides.iter().zip(&self.shape).map(|(&stride, &size)| (stride, size)).filter(|side| side.1 != 1)
+    }
+
+    /// Whether the numbers of another tensor of this shape stand in the same order.
+    fn is_laid_out_as(&self, other: &Found) -> bool {
+        self.len() == 0 || self.sides().eq(other.sides())
+    }
+}
+
+/// The tensors of a step: what is known of them, and where they are.
+pub struct Read {
+    pub tensors: Vec<Tensor>,
+    pub x: Vector,
+    pub gradient: Vector,
+    pub state: Vec<Vector>,
+}
+
+fn mismatch(vector: isize, index: usize, what: &'static str, text: String) -> PyErr {
+    TensorMismatch::new_err((vector, index, what, text))
+}
+
+/// Reads the addresses of the tensors of a step, and checks that it can use them.
+///
+/// `decays` and `scales` have a number for each tensor. A gradient that is None makes its tensor inactive: nothing else of it is read.
+pub fn read<'py>(
+    decays: &[f64],
+    scales: &[f64],
+    parameters: &Bound<'py, PyList>,
+    gradients: Option<&Bound<'py, PyList>>,
+    state: &[Bound<'py, PyList>],
+) -> PyResult<Read> {
+    let count = parameters.len();
+    let lists = gradients.into_iter().chain(state);
+    if decays.len() != count || scales.len() != count || lists.into_iter().any(|list| list.len() != count) {
+        return Err(PyTypeError::new_err("the lists of a step must have one entry for each parameter"));
+    }
+    let py = parameters.py();
+    let look = look(py)?;
+    let tensor_type = py.import("torch")?.getattr("Tensor")?;
+    let see = |vector: isize, index: usize, tensor: &Bound<'py, PyAny>| {
+        if !tensor.is_instance(&tensor_type)? {
+            return Err(mismatch(
+                vector,
+                index,
+                "tensor",
+                format!("it is no tensor but {}", tensor.get_type()),
+            ));
+        }
+        let found = look.at(tensor).map_err(|error| mismatch(vector, index, "tensor", error.to_string()))?;
+        if !found.cpu {
+            return Err(mismatch(vector, index, "device", "it is not on the CPU".to_string()));
+        }
+        Ok(found)
+    };
+    let vector = |narrow| Vector { addresses: Vec::with_capacity(count), narrow };
+    let mut read = Read {
+        tensors: Vec::with_capacity(count),
+        x: vector(true),
+        gradient: vector(true),
+        state: state.iter().map(|_| vector(false)).collect(),
+    };
+    // Ranges of memory, and whether a pass may change them.
+    let mut ranges = Vec::with_capacity(count * (2 + state.len()));
+    for (index, parameter) in parameters.iter().enumerate() {
+        let gradient = gradients.map(|list| list.get_item(index)).transpose()?;
+        if gradient.as_ref().is_some_and(|gradient| gradient.is_none()) {
+            let (decay, scale) = (decays[index], scales[index]);
+            read.tensors.push(Tensor { len: 0, float: Float::F32, decay, scale, active: false });
+            read.x.addresses.push(0);
+            read.gradient.addresses.push(0);
+            read.state.iter_mut().for_each(|vector| vector.addresses.push(0));
+            continue;
+        }
+        let here = see(PARAMETERS, index, &parameter)?;
+        let Some(float) = here.float else {
+            return Err(mismatch(PARAMETERS, index, "dtype", "it does not hold floats".to_string()));
+        };
+        if !here.is_dense() {
+            return Err(mismatch(
+                PARAMETERS,
+                index,
+                "layout",
+                "its numbers do not fill a block of memory".to_string(),
+            ));
+        }
+        let len = here.len();
+        let mut take = |vector: isize, found: &Found, want: Float, to: &mut Vector, changes: bool| {
+            if found.float != Some(want) {
+                let text = format!("its type is {:?}, and {want:?} is needed", found.float);
+                return Err(mismatch(vector, index, "dtype", text));
+            }
+            if found.shape != here.shape {
+                let text = format!("its shape is {:?}, and the parameter's is {:?}", found.shape, here.shape);
+                return Err(mismatch(vector, index, "shape", text));
+            }
+            if !found.is_laid_out_as(&here) || !found.address.is_multiple_of(want.bytes()) {
+                return Err(mismatch(
+                    vector,
+                    index,
+                    "layout",
+                    "its numbers stand in another order".to_string(),
+                ));
+            }
+            to.addresses.push(found.address);
+            if len > 0 {
+                ranges.push((found.address, found.address + len * want.bytes(), changes, vector, index));
+            }
+            Ok(())
+        };
+        take(PARAMETERS, &here, float, &mut read.x, true)?;
+        if let Some(gradient) = gradient {
+            take(GRADIENTS, &see(GRADIENTS, index, &gradient)?, float, &mut read.gradient, false)?;
+        }
+        for (at, (list, to)) in state.iter().zip(&mut read.state).enumerate() {
+            let vector = at as isize;
+            take(vector, &see(vector, index, &list.get_item(index)?)?, float.wide(), to, true)?;
+        }
+        read.tensors.push(Tensor { len, float, decay: decays[index], scale: scales[index], active: true });
+    }
+    // Gradients may share memory with each other, because nothing changes them.
+    ranges.sort_unstable();
+    let (mut changed_until, mut read_until) = (0, 0);
+    for (start, end, changes, vector, index) in ranges {
+        if start < changed_until || (changes && start < read_until) {
+            return Err(mismatch(vector, index, "overlap", "it shares memory with another".to_string()));
+        }
+        if changes {
+            changed_until = end;
+        } else {
+            read_until = end.max(read_until);
+        }
+    }
+    Ok(read)
+}
+
+/// Reads the addresses of tensors that stand beside the parameters and are like them, to be written.
+pub fn read_like<'py>(parameters: &Read, list: &Bound<'py, PyList>) -> PyResult<Vector> {
+    let ones = vec![1.0; list.len()];
+    let other = read(&ones, &ones, list, None, &[])?;
+    let shape = |read: &Read| read.tensors.iter().map(|t| (t.len, t.float)).collect::<Vec<_>>();
+    if shape(&other) != shape(parameters) {
+        return Err(PyTypeError::new_err("the tensors are not like the parameters"));
+    }
+    Ok(other.x)
+}

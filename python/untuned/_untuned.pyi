@@ -1,0 +1,67 @@
+"""The part that is written in Rust. It is private: its names may change."""
+
+from typing import Any, Callable
+
+__version__: str
+
+class Refused(Exception): ...
+class StepsNeeded(ValueError): ...
+class TensorMismatch(TypeError): ...
+
+class Session:
+    def __init__(self, spec: str, total_steps: int | None, averaging: str | None) -> None: ...
+    spec: str
+    name: str
+    vectors: list[tuple[str, bool]]
+    needs_loss: bool
+    needs_scales: bool
+    decays_everything: bool
+    default_weight_decay: float
+    has_evaluation_point: bool
+    steps: int
+    estimate: float | None
+    warning: str | None
+    def configure(self, decays: list[float], scales: list[float]) -> None: ...
+    def step(
+        self,
+        parameters: list[Any],
+        gradients: list[Any],
+        state: list[list[Any]],
+        loss: float | None,
+        rate: float,
+        weight_decay: float,
+        threads: int,
+    ) -> tuple[float, float]: ...
+    def skip(self) -> None: ...
+    def write_evaluation_point(
+        self, parameters: list[Any], state: list[list[Any]], to: list[Any], threads: int
+    ) -> None: ...
+    def save(self) -> str: ...
+    def load(self, text: str) -> None: ...
+
+class Reference:
+    def __init__(
+        self,
+        spec: str,
+        total_steps: int | None,
+        x0: list[float],
+        tensors: list[tuple[int, bool, float]],
+        averaging: str | None,
+    ) -> None: ...
+    x: list[float]
+    evaluation_point: list[float]
+    def step(self, loss: float, gradient: list[float], rate: float, weight_decay: float) -> float: ...
+
+def catalog() -> list[dict[str, Any]]: ...
+def parse(spec: str) -> tuple[str, dict[str, Any], str]: ...
+def scales(tensors: list[tuple[bool, int, float]]) -> list[float]: ...
+def squares(parameters: list[Any], threads: int) -> list[float]: ...
+def panics(threads: int) -> None: ...
+def minimize(
+    function: Callable[[bytes], tuple[float, bytes]],
+    x0: bytes,
+    spec: str,
+    steps: int,
+    f_star: float | None,
+    averaging: str | None,
+) -> dict[str, Any]: ...
