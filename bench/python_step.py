@@ -40,12 +40,17 @@ def peers() -> dict:
     return made
 
 
+def turn(optimizer: torch.optim.Optimizer) -> None:
+    """Turns all gradients around: methods that estimate a distance would grow without end in one direction."""
+    torch._foreach_neg_([p.grad for group in optimizer.param_groups for p in group["params"]])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--methods", default="polyak-adam,adamw,prodigy,schedule-free-adamw:lr=1e-4")
+    parser.add_argument("--methods", default="polyak-adam,adamw,prodigy,schedule-free-adamw")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
@@ -72,11 +77,13 @@ def main() -> None:
     print(f"{count:,} parameters of {given.dtype} in {tensors} tensors, {given.threads} threads, torch {torch.__version__}")
     # Beyond the first hundred steps PolyakAdam measures in one step of eight.
     warm = 110
-    for optimizer, arguments, _ in runs.values():
-        for _ in range(warm if isinstance(optimizer, untuned.Optimizer) else 3):
+    for name, (optimizer, arguments, _) in runs.items():
+        for _ in range(warm if "polyak-adam" in name else 3):
+            turn(optimizer)
             optimizer.step(*arguments)
     for _ in range(given.rounds):
         for optimizer, arguments, times in runs.values():
+            turn(optimizer)
             start = time.perf_counter()
             optimizer.step(*arguments)
             times.append(time.perf_counter() - start)

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use std::borrow::Cow;
 use std::ffi::{c_int, c_void};
 
 use pyo3::exceptions::PyTypeError;
@@ -46,12 +47,12 @@ struct DlApi {
 }
 
 /// What is known of a tensor in memory.
-struct Found {
+struct Found<'a> {
     address: usize,
     cpu: bool,
     float: Option<Float>,
-    shape: Vec<i64>,
-    strides: Vec<i64>,
+    shape: Cow<'a, [i64]>,
+    strides: Cow<'a, [i64]>,
 }
 
 /// How tensors are looked at: through DLPack's table where torch has one, which takes a tenth of the time, else through their methods.
@@ -79,17 +80,17 @@ fn look(py: Python<'_>) -> PyResult<&'static Look> {
 }
 
 impl Look {
-    fn at(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Found> {
+    fn at<'a>(&self, tensor: &'a Bound<'_, PyAny>) -> PyResult<Found<'a>> {
         match self {
             Look::Table(describe) => Look::through(*describe, tensor),
             Look::Methods => Look::asking(tensor),
         }
     }
 
-    fn through(
+    fn through<'a>(
         describe: unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int,
-        tensor: &Bound<'_, PyAny>,
-    ) -> PyResult<Found> {
+        tensor: &'a Bound<'_, PyAny>,
+    ) -> PyResult<Found<'a>> {
         let mut found = std::mem::MaybeUninit::<DlTensor>::zeroed();
         // SAFETY: the function is torch's, and the caller has checked that this is a torch.Tensor. It fills the description, or sets
         // an error.
@@ -99,10 +100,12 @@ impl Look {
             }
             found.assume_init()
         };
-        let list = |numbers: *const i64| match found.dimensions {
-            0 => Vec::new(),
-            // SAFETY: shape and strides have so many numbers, and live as long as the tensor.
-            count => unsafe { std::slice::from_raw_parts(numbers, count as usize) }.to_vec(),
+        let list = |numbers: *const i64| -> Cow<'a, [i64]> {
+            Cow::Borrowed(match found.dimensions {
+                0 => &[],
+                // SAFETY: shape and strides have so many numbers. They are torch's own, and live as long as the tensor.
+                count => unsafe { std::slice::from_raw_parts(numbers, count as usize) },
+            })
         };
         Ok(Found {
             address: found.data as usize + found.offset as usize,
@@ -119,7 +122,7 @@ impl Look {
         })
     }
 
-    fn asking(tensor: &Bound<'_, PyAny>) -> PyResult<Found> {
+    fn asking<'a>(tensor: &Bound<'_, PyAny>) -> PyResult<Found<'a>> {
         let cpu = tensor.getattr("device")?.getattr("type")?.extract::<String>()? == "cpu";
         Ok(Found {
             address: if cpu { tensor.call_method0("data_ptr")?.extract()? } else { 0 },
@@ -131,33 +134,42 @@ impl Look {
                 "torch.float16" => Some(Float::F16),
                 _ => None,
             },
-            shape: tensor.getattr("shape")?.extract()?,
-            strides: tensor.call_method0("stride")?.extract()?,
+            shape: Cow::Owned(tensor.getattr("shape")?.extract()?),
+            strides: Cow::Owned(tensor.call_method0("stride")?.extract()?),
         })
     }
 }
 
-impl Found {
+impl Found<'_> {
     fn len(&self) -> usize {
         self.shape.iter().product::<i64>() as usize
     }
 
     /// Whether the numbers fill a block of memory, in whatever order of dimensions.
     fn is_dense(&self) -> bool {
-        let mut sides: Vec<(i64, i64)> = self.sides().collect();
-        sides.sort_unstable();
-        let mut want = 1;
-        self.len() == 0
-            || sides.into_iter().all(|(stride, size)| {
+        fn fill(sides: impl Iterator<Item = (i64, i64)>) -> bool {
+            let mut want = 1;
+            sides.into_iter().all(|(stride, size)| {
                 let fits = stride == want;
                 want *= size;
                 fits
             })
+        }
+        // Most have their dimensions in order.
+        self.len() == 0 || fill(self.sides().rev()) || {
+            let mut sides: Vec<(i64, i64)> = self.sides().collect();
+            sides.sort_unstable();
+            fill(sides.into_iter())
+        }
     }
 
     /// The strides and sizes of the dimensions that have more than one number.
-    fn sides(&self) -> impl Iterator<Item = (i64, i64)> {
-        self.strides.iter().zip(&self.shape).map(|(&stride, &size)| (stride, size)).filter(|side| side.1 != 1)
+    fn sides(&self) -> impl DoubleEndedIterator<Item = (i64, i64)> {
+        self.strides
+            .iter()
+            .zip(self.shape.iter())
+            .map(|(&stride, &size)| (stride, size))
+            .filter(|side| side.1 != 1)
     }
 
     /// Whether the numbers of another tensor of this shape stand in the same order.
@@ -196,8 +208,13 @@ pub fn read<'py>(
     let py = parameters.py();
     let look = look(py)?;
     let tensor_type = py.import("torch")?.getattr("Tensor")?;
-    let see = |vector: isize, index: usize, tensor: &Bound<'py, PyAny>| {
-        if !tensor.is_instance(&tensor_type)? {
+    fn see<'a>(
+        (look, tensor_type): (&Look, &Bound<'_, PyAny>),
+        vector: isize,
+        index: usize,
+        tensor: &'a Bound<'_, PyAny>,
+    ) -> PyResult<Found<'a>> {
+        if !tensor.is_instance(tensor_type)? {
             return Err(mismatch(
                 vector,
                 index,
@@ -210,7 +227,8 @@ pub fn read<'py>(
             return Err(mismatch(vector, index, "device", "it is not on the CPU".to_string()));
         }
         Ok(found)
-    };
+    }
+    let how = (look, &tensor_type);
     let vector = |narrow| Vector { addresses: Vec::with_capacity(count), narrow };
     let mut read = Read {
         tensors: Vec::with_capacity(count),
@@ -230,7 +248,7 @@ pub fn read<'py>(
             read.state.iter_mut().for_each(|vector| vector.addresses.push(0));
             continue;
         }
-        let here = see(PARAMETERS, index, &parameter)?;
+        let here = see(how, PARAMETERS, index, &parameter)?;
         let Some(float) = here.float else {
             return Err(mismatch(PARAMETERS, index, "dtype", "it does not hold floats".to_string()));
         };
@@ -268,11 +286,11 @@ pub fn read<'py>(
         };
         take(PARAMETERS, &here, float, &mut read.x, true)?;
         if let Some(gradient) = gradient {
-            take(GRADIENTS, &see(GRADIENTS, index, &gradient)?, float, &mut read.gradient, false)?;
+            take(GRADIENTS, &see(how, GRADIENTS, index, &gradient)?, float, &mut read.gradient, false)?;
         }
         for (at, (list, to)) in state.iter().zip(&mut read.state).enumerate() {
             let vector = at as isize;
-            take(vector, &see(vector, index, &list.get_item(index)?)?, float.wide(), to, true)?;
+            take(vector, &see(how, vector, index, &list.get_item(index)?)?, float.wide(), to, true)?;
         }
         read.tensors.push(Tensor { len, float, decay: decays[index], scale: scales[index], active: true });
     }
