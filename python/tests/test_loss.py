@@ -368,3 +368,35 @@ def test_autograd_sees_that_a_step_changed_the_parameters():
     optimizer.step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         late.backward()
+
+
+def test_torch_compile_around_the_step():
+    def compiled():
+        model = network()
+        optimizer = untuned.optimizer(METHOD, model, total_steps=STEPS)
+
+        @torch.compile(backend="eager")
+        def step(batch):
+            optimizer.zero_grad()
+            loss = loss_of(model, batch)
+            loss.backward()
+            optimizer.step()
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for batch in batches(3):
+                step(batch)
+        assert optimizer.steps == 3
+        return bits(model)
+
+    model = network()
+    optimizer = untuned.optimizer(METHOD, model, total_steps=STEPS)
+    for batch in batches(3):
+        plain(model, optimizer, batch)
+    got, want = compiled(), bits(model)
+    assert all(torch.allclose(got[n], want[n], rtol=1e-5, atol=1e-6) for n in want)
+
+
+def test_what_is_printed():
+    optimizer = untuned.PolyakAdam(network(), total_steps=20)
+    assert repr(optimizer).startswith("PolyakAdam (polyak-adam, total_steps=20)\n  9 parameters: {'lr': 1.0")

@@ -117,6 +117,11 @@ class Optimizer(torch.optim.Optimizer):
                     raise ValueError(f"no_decay: no parameter is called {pattern!r}{_known(self._names.values())}")
         _loss.listeners.add(self)
 
+    def __repr__(self) -> str:
+        groups = [{k: v for k, v in group.items() if k not in ("params", _KEY)} for group in self.param_groups]
+        lines = [f"  {len(group['params'])} parameters: {shown}" for group, shown in zip(self.param_groups, groups)]
+        return "\n".join([f"{type(self).__name__} ({self.method}, total_steps={self._total_steps})", *lines])
+
     # What is made and kept
 
     def _make_session(self, method: str, total_steps: int | None, averaging: str | None) -> None:
@@ -385,6 +390,9 @@ class Optimizer(torch.optim.Optimizer):
         with torch.no_grad():
             self._step(loss, returned)
         return returned
+
+    # torch.compile leaves the step out by itself.
+    step._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def _step(self, loss: Any, returned: Any) -> None:
         parameters = self._listening()
