@@ -432,7 +432,7 @@ class Optimizer(torch.optim.Optimizer):
             return
         self._refusals = 0
         changed = [p for p, g in zip(parameters, gradients) if g is not None]
-        torch.autograd.graph.increment_version(changed)
+        _tell_autograd(changed)
         for group in self.param_groups:
             lr = float(group["lr"])
             group["d"] = self._last[0] / lr if lr else 0.0
@@ -598,7 +598,7 @@ class Optimizer(torch.optim.Optimizer):
                 self._session.write_evaluation_point(trained, lists, parameters, torch.get_num_threads())
             except _untuned.TensorMismatch as mismatch:
                 raise self._explain(mismatch, parameters, []) from None
-            torch.autograd.graph.increment_version(parameters)
+            _tell_autograd(parameters)
         self._evaluating = True
         try:
             yield self
@@ -677,6 +677,16 @@ class Optimizer(torch.optim.Optimizer):
 
 
 _NO_CUDA = "it is not on the CPU. GPUs are not supported yet: keep the model on the CPU"
+
+
+def _tell_autograd(changed: list[torch.Tensor]) -> None:
+    """Raises the versions of tensors that Rust has written, so that autograd notices."""
+    try:
+        torch.autograd.graph.increment_version(changed)
+    except (RuntimeError, TypeError):
+        # An older torch takes one tensor.
+        for tensor in changed:
+            torch.autograd.graph.increment_version(tensor)
 
 
 def _all_zero(gradients: list[Any]) -> bool:
