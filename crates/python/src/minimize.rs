@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use untuned::minimize::{Iterate, Row, Snapshot};
+use untuned::minimize::{Iterate, Snapshot};
 use untuned::{Known, MethodSpec, Minimizer, Problem, RunInfo, SpecError};
 
 use crate::{average, wrong};
@@ -81,21 +81,18 @@ pub fn minimize<'py>(
     let known = Known { f_star, ..Known::default() };
     let problem = Function { function, start, known, failed: Mutex::new(None) };
     let method = spec.build(&RunInfo::of(&problem, steps)).map_err(wrong)?;
-    let mut rows: Vec<Row> = Vec::new();
-    let mut keep = |iterate: &Iterate<'_>| {
-        let &Iterate { step, loss, grad_norm, next, .. } = iterate;
-        rows.push(Row { step, loss, grad_norm, step_size: next.map(|next| next.rate), x: None });
+    let mut stop = |_: &Iterate<'_>| {
         let failed = problem.failed.lock().unwrap_or_else(PoisonError::into_inner);
         if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let kind = averaging.map(average).transpose()?;
-    let run = Minimizer::new(&problem).observe(&mut keep).average(kind).trace(false);
+    let run = Minimizer::new(&problem).observe(&mut stop).average(kind);
     let run = run.run(method, &problem.start, steps).map_err(wrong)?;
     if let Some(error) = problem.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
     }
-    let result = PyDict::new(py);
-    let point = |name: &str, Snapshot { step, loss, x }: &Snapshot| {
+    let (result, rows) = (PyDict::new(py), &run.trace);
+    let point = |name: &str, Snapshot { step, loss, x, .. }: &Snapshot| {
         let bytes: Vec<u8> = x.iter().flat_map(|v| v.to_ne_bytes()).collect();
         result.set_item(name, (*step, *loss, PyBytes::new(py, &bytes)))
     };
