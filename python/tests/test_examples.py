@@ -16,6 +16,8 @@ NEEDS = {
     "accelerate_loop.py": ["accelerate"],
     "lightning_trainer.py": ["lightning"],
     "peft_lora.py": ["transformers", "peft"],
+    "image_classifier.py": ["timm"],
+    "diffusion.py": ["diffusers"],
 }
 
 

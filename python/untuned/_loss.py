@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Iterable
 import torch
 from torch.autograd.graph import GradientEdge
 
+from ._ranks import local
+
 if TYPE_CHECKING:
     from ._torch import Optimizer
 
@@ -50,7 +52,9 @@ def _before(optimizer: Optimizer, parameters: list[torch.Tensor]) -> list[Any]:
     now, seen = marks(parameters), optimizer._seen
     if seen and now != seen.marks:
         gradients = [p.grad for p in parameters if p.grad is not None]
-        if not any(bool(torch.count_nonzero(g.detach())) for g in gradients):
+        with torch.no_grad():
+            zero = not any(bool(torch.count_nonzero(local(g))) for g in gradients)
+        if zero:
             optimizer._seen = SeenLoss()
     return now
 

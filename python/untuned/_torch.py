@@ -9,12 +9,13 @@ import json
 import math
 import warnings
 from itertools import chain
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 import torch
 
 from . import _loss, _untuned
 from ._catalog import CLASSES, Method, spec_of, table
+from ._ranks import Ranks, is_sharded, like, local
 
 #: The numbers of a session are saved as text in a tensor whose length is a multiple of this: torch.distributed.checkpoint loads into
 #: tensors that are there, so that their length must not change.
@@ -22,6 +23,27 @@ _BLOCK = 4096
 _KEY = "untuned"
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+#: The methods whose parameters move from where they are, each by its rate times something. Only for these can groups have rates of
+#: their own: the others compute the parameters anew from state, or estimate one distance for all.
+_OWN_RATES = {
+    "gd", "clipped-gd", "polyak", "polyak-bound", "inexact-polyak", "decsps", "adasps", "dog", "anytime-polyak", "level-polyak", "sps-max",
+    "ali-g", "dowg", "sgd-momentum", "adagrad", "adamw", "momo", "momo-adam", "polyak-adam",
+}  # fmt: skip
+
+
+class _TensorOptions(NamedTuple):
+    """What a session is told of a tensor."""
+
+    #: what multiplies the run's weight decay
+    decay: float
+    scale: float
+    #: what part of the run's rate its steps have
+    rate: float
+    #: what part of the sums over all ranks its sums are
+    share: float
+    #: how many numbers it has on all ranks together
+    numbers: int
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -45,7 +67,8 @@ class Optimizer(torch.optim.Optimizer):
         max_refusals: a step with a loss or gradient that is NaN or infinite is not made. After so many in a row there is an error.
         warn_clipping: warns when gradients change between the backward pass and the step, as clipping does, where that makes the
             method's steps wrong.
-        process_group: with `torch.distributed`, the loss is averaged over the ranks of this group (None: all). False turns it off.
+        process_group: with `torch.distributed`, the ranks of this group (None: all) train one model: the loss is averaged over them, and
+            the sums of shards are added. False: this rank trains alone.
 
     >>> import torch, untuned
     >>> model = torch.nn.Linear(2, 1)
@@ -99,7 +122,7 @@ class Optimizer(torch.optim.Optimizer):
         if max_refusals < 1:
             raise ValueError(f"max_refusals={max_refusals} must be 1 or more")
         self._options = {"max_refusals": max_refusals, "warn_clipping": warn_clipping}
-        self._process_group = process_group
+        self._ranks = Ranks(process_group)
         self._names: dict[torch.Tensor, str | None] = {}
         self._kept_from_decay: set[torch.Tensor] = set()
         self._reset()
@@ -145,6 +168,7 @@ class Optimizer(torch.optim.Optimizer):
         """What is not saved."""
         self._seen = _loss.SeenLoss()
         self._configured: Any = None
+        self._compared_ranks = False
         self._evaluating = False
         self._clipping_warned = False
         self._without_gradient_warned = False
@@ -260,6 +284,7 @@ class Optimizer(torch.optim.Optimizer):
         kept = [parameter for name, parameter in named if self._keeps_from_decay(name, parameter)]
         super().add_param_group(group)
         self._names.update({parameter: name for name, parameter in named})
+        self._sharded = any(map(is_sharded, self._names))
         self._kept_from_decay.update(kept)
         self._configured = None
 
@@ -289,7 +314,10 @@ class Optimizer(torch.optim.Optimizer):
         late = self._unit is not None or self._session.steps > 0
         scales = [1.0] * len(parameters)
         if self._session.needs_scales:
-            squares = _untuned.squares(parameters, torch.get_num_threads())
+            squares = _untuned.squares(list(map(local, parameters)), torch.get_num_threads())
+            if self._sharded:
+                parts = [self._share(p) * s for p, s in zip(parameters, squares)]
+                squares = self._ranks.loss_and_sums([0.0, *parts])[1:]
             if late:
                 size = [
                     math.sqrt(s / p.numel()) if p.dim() >= 2 and p.numel() else 0.0 for p, s in zip(parameters, squares)
@@ -321,54 +349,105 @@ class Optimizer(torch.optim.Optimizer):
         if self._vectors or self._session.needs_scales:
             new = [p for p, state in zip(parameters, states) if not state]
             if new:
+                self._check_known(new)
                 self._make_state(new)
         return states
 
+    def _check_known(self, parameters: list[torch.Tensor]) -> None:
+        for parameter in parameters:
+            if parameter not in self._names:
+                raise RuntimeError(
+                    f"{self._name(parameter)} was put in place of others after the optimizer was made, as DeepSpeed's ZeRO does with its flat "
+                    "partitions: the shapes are lost, and sums would be those of one rank. Use DDP or FSDP2 (torch.distributed.fsdp.fully_shard)"
+                )
+
+    def _share(self, parameter: torch.Tensor) -> float:
+        try:
+            return self._ranks.share(parameter) if self._sharded else 1.0
+        except RuntimeError as error:
+            raise RuntimeError(f"{self._name(parameter)}: {error}") from None
+
+    def _compare_ranks(self, parameters: list[torch.Tensor]) -> None:
+        """Checks before the first step that ranks train the same parameters with the same method."""
+        if self._compared_ranks:
+            return
+        self._compared_ranks = True
+        if self._ranks.count() < 2 or not (self._sharded or self._session.needs_loss):
+            return
+        whole = [p for p in parameters if not is_sharded(p)]
+        method = (self._session.spec, self._total_steps, self._averaging, self._session.save())
+        shapes = [(tuple(p.shape), p.dtype, is_sharded(p)) for p in parameters]
+        values = _untuned.squares(whole, torch.get_num_threads())
+        self._ranks.check_alike(
+            [method, shapes, values],
+            [
+                "has another method, other total_steps or another saved state than rank 0",
+                "trains other parameters than rank 0, as with ZeroRedundancyOptimizer or a pipeline: use DDP or FSDP2 (fully_shard)",
+                "has other parameter values than rank 0: wrap the model in DistributedDataParallel, or start all ranks alike",
+            ],
+        )
+
     def _lists(self, parameters: list[torch.Tensor], states: list[dict[str, Any]]) -> list[list[torch.Tensor]]:
         try:
-            return [[state[name] for state in states] for name, _ in self._vectors]
+            lists = [[state[name] for state in states] for name, _ in self._vectors]
+            return [list(map(local, vectors)) for vectors in lists] if self._sharded else lists
         except KeyError as error:
             lacking = next(p for p, state in zip(parameters, states) if error.args[0] not in state)
             raise RuntimeError(f"the state of {self._name(lacking)} has no {error.args[0]!r}") from None
 
     def _configure(self, parameters: list[torch.Tensor], states: list[dict[str, Any]]) -> float:
-        """Tells the session the decay and scale of each tensor, where they have changed, and returns the largest decay."""
+        """Tells the session the options of each tensor, where they have changed, and returns the largest decay."""
         decays = [(group["weight_decay"], group["decay_vectors"]) for group in self.param_groups]
-        key = (list(map(id, parameters)), decays)
+        rates = [float(group["lr"]) for group in self.param_groups]
+        rates = [rate / max(rates) if rate > 0 else 1.0 for rate in rates]
+        key = (list(map(id, parameters)), decays, rates)
         largest = max(float(decay) for decay, _ in decays)
         if self._configured == key:
             return largest
         if not (math.isfinite(largest) and all(float(decay) >= 0 for decay, _ in decays)):
             raise ValueError(f"weight_decay must be finite, and 0 or more: {[float(d) for d, _ in decays]}")
-        of = {p: group for group in self.param_groups for p in group["params"]}
-        factors = []
-        for parameter in parameters:
-            decay, vectors = float(of[parameter]["weight_decay"]), of[parameter]["decay_vectors"]
+        self._check_known(parameters)
+        of = {p: (group, rate) for group, rate in zip(self.param_groups, rates) for p in group["params"]}
+        options = []
+        for parameter, state in zip(parameters, states):
+            group, rate = of[parameter]
+            decay, vectors = float(group["weight_decay"]), group["decay_vectors"]
             decays_here = decay > 0 and (vectors or parameter.dim() >= 2) and parameter not in self._kept_from_decay
-            factors.append(decay / largest if decays_here else 0.0)
-        if self._session.name in ("momo", "momo-adam") and set(factors) - {0.0, 1.0}:
+            factor = decay / largest if decays_here else 0.0
+            scale = float(state["scale"]) if "scale" in state else 1.0
+            share = self._share(parameter)
+            options.append(_TensorOptions(factor, scale, rate, share, parameter.numel()))
+        if self._session.name in ("momo", "momo-adam") and {option.decay for option in options} - {0.0, 1.0}:
             raise ValueError(
                 f"{CLASSES[self._session.name]} takes one weight_decay for all that decays, and the groups have "
                 f"{sorted({float(d) for d, _ in decays})}: give them one value, or 0"
             )
-        scales = [float(state["scale"]) if "scale" in state else 1.0 for state in states]
-        self._session.configure(factors, scales)
+        self._session.configure(options)
         self._configured = key
         return largest
 
     # Steps
 
     def _rate(self) -> float:
-        """What multiplies the rate that the method finds."""
+        """What multiplies the rate that the method finds, in the group with the largest."""
         rates = {float(group["lr"]) for group in self.param_groups}
-        if len(rates) > 1:
+        for rate in rates:
+            if not (math.isfinite(rate) and rate >= 0):
+                raise ValueError(f"lr={rate} must be finite, and 0 or more")
+        if len(rates - {0.0}) > 1 and self._session.name not in _OWN_RATES:
             raise ValueError(
-                f"the groups have different lr: {sorted(rates)}. One rate for each group is not there yet: give all groups the same lr"
+                f"{CLASSES[self._session.name]} has one rate for all parameters, and the groups have lr={sorted(rates)}: give them the same lr, "
+                "or 0 to those that stay"
             )
-        rate = rates.pop()
-        if not (math.isfinite(rate) and rate >= 0):
-            raise ValueError(f"lr={rate} must be finite, and 0 or more")
-        return rate if self._own_lr is None else rate / self._own_lr
+        largest = max(rates)
+        return largest if self._own_lr is None else largest / self._own_lr
+
+    def _staying(self) -> set[torch.Tensor]:
+        """The parameters of groups with a rate of 0, where others move."""
+        rates = [float(group["lr"]) for group in self.param_groups]
+        if not any(rates):
+            return set()
+        return {p for group, rate in zip(self.param_groups, rates) if rate == 0 for p in group["params"]}
 
     def step(self, closure: Any = None, *, loss: Any = None) -> Any:
         """Makes a step.
@@ -411,11 +490,15 @@ class Optimizer(torch.optim.Optimizer):
             return
         seen = self._seen
         self._notice_changes()
+        self._compare_ranks(parameters)
         value = self._loss_value(loss, returned, found_inf is not None)
         self._seen = _loss.SeenLoss()
         if grad_scale is not None:
             torch._foreach_mul_([g for g in gradients if g is not None], 1.0 / float(grad_scale))
         self._name_those_without_gradient(parameters, gradients)
+        staying = self._staying()
+        if staying:
+            gradients = [None if p in staying else g for p, g in zip(parameters, gradients)]
         states = self._states(parameters)
         lists = self._lists(parameters, states)
         decay = self._configure(parameters, states)
@@ -433,9 +516,9 @@ class Optimizer(torch.optim.Optimizer):
         self._refusals = 0
         changed = [p for p, g in zip(parameters, gradients) if g is not None]
         _tell_autograd(changed)
+        largest = max(float(group["lr"]) for group in self.param_groups)
         for group in self.param_groups:
-            lr = float(group["lr"])
-            group["d"] = self._last[0] / lr if lr else 0.0
+            group["d"] = self._last[0] / largest if largest else 0.0
         warning = self._session.warning
         if warning is not None and self._method_warned is None:
             self._method_warned = warning
@@ -451,20 +534,26 @@ class Optimizer(torch.optim.Optimizer):
         decay: float,
     ) -> tuple[float, float]:
         threads = torch.get_num_threads()
+        here, gather = parameters, None
+        if self._sharded:
+            here = list(map(local, parameters))
+            gradients = [g if g is None else like(p, g) for p, g in zip(parameters, gradients)]
+            gather = self._ranks.loss_and_sums
         try:
-            return self._session.step(parameters, gradients, lists, loss, rate, decay, threads)
+            return self._session.step(here, gradients, lists, loss, rate, decay, threads, gather)
         except _untuned.TensorMismatch as mismatch:
             if mismatch.args[0] != -1:
                 raise self._explain(mismatch, parameters, gradients) from None
         # Gradients may have another layout or type than their parameters. That is rare: they are copied then.
-        gradients = [g if g is None else self._like(p, g) for p, g in zip(parameters, gradients)]
+        gradients = [g if g is None else self._laid_out(p, h, g) for p, h, g in zip(parameters, here, gradients)]
         try:
-            return self._session.step(parameters, gradients, lists, loss, rate, decay, threads)
+            return self._session.step(here, gradients, lists, loss, rate, decay, threads, gather)
         except _untuned.TensorMismatch as mismatch:
             raise self._explain(mismatch, parameters, gradients) from None
 
-    def _like(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-        what = f"the gradient of {self._name(parameter)}"
+    def _laid_out(self, named: torch.Tensor, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        """A gradient in the type and layout of its parameter."""
+        what = f"the gradient of {self._name(named)}"
         if gradient.layout != torch.strided:
             raise RuntimeError(f"{what} is sparse; make the embedding with sparse=False")
         if gradient.device != parameter.device:
@@ -519,18 +608,10 @@ class Optimizer(torch.optim.Optimizer):
                     "scaler.step(optimizer, loss=loss)"
                 )
             value = float(seen.sum)  # type: ignore[arg-type]
-        return self._mean_over_ranks(value) if needs else None
-
-    def _mean_over_ranks(self, loss: float) -> float:
-        distributed = torch.distributed
-        if self._process_group is False or not distributed.is_available() or not distributed.is_initialized():
-            return loss
-        ranks = distributed.get_world_size(self._process_group)
-        if ranks < 2:
-            return loss
-        total = torch.tensor([loss], dtype=torch.float64)
-        distributed.all_reduce(total, group=self._process_group)
-        return total.item() / ranks
+        if not needs:
+            return None
+        # With shards the loss goes with the sums.
+        return value if self._sharded else self._ranks.mean(value)
 
     def _notice_changes(self) -> None:
         """Warns when gradients have changed since the backward pass."""
@@ -558,7 +639,7 @@ class Optimizer(torch.optim.Optimizer):
         self._session.skip()
         self._refusals += 1
         pairs = ((p, g) for p, g in zip(parameters, gradients) if g is not None)
-        bad = [self._name(p) for p, g in pairs if not bool(torch.isfinite(g).all())]
+        bad = [self._name(p) for p, g in pairs if not bool(torch.isfinite(local(g)).all())]
         where = f" (not finite: the gradient of {', '.join(bad[:3])}{' and others' if len(bad) > 3 else ''})" if bad else ""
         if self._refusals >= self._options["max_refusals"]:
             raise RuntimeError(
@@ -590,12 +671,14 @@ class Optimizer(torch.optim.Optimizer):
         parameters = [p for p in self._listening() if self.state.get(p)]
         trained: list[torch.Tensor] = []
         if self._session.has_evaluation_point and parameters:
-            trained = [p.detach().clone() for p in parameters]
-            states = [self.state[p] for p in parameters]
-            lists = self._lists(parameters, states)
+            with torch.no_grad():
+                here = [local(p) for p in parameters]
+                states = [self.state[p] for p in parameters]
+                lists = self._lists(parameters, states)
+            trained = [p.detach().clone() for p in here]
             self._configure(parameters, states)
             try:
-                self._session.write_evaluation_point(trained, lists, parameters, torch.get_num_threads())
+                self._session.write_evaluation_point(trained, lists, here, torch.get_num_threads())
             except _untuned.TensorMismatch as mismatch:
                 raise self._explain(mismatch, parameters, []) from None
             _tell_autograd(parameters)
@@ -606,7 +689,7 @@ class Optimizer(torch.optim.Optimizer):
             self._evaluating = False
             with torch.no_grad():
                 for parameter, value in zip(parameters, trained):
-                    parameter.copy_(value)
+                    local(parameter).copy_(value)
 
     # Saving
 
@@ -659,7 +742,8 @@ class Optimizer(torch.optim.Optimizer):
             "_no_decay_rule": self._no_decay_rule,
             "_own_lr": self._own_lr,
             "_options": self._options,
-            "_process_group": False if self._process_group is False else None,
+            "_process_group": False if self._ranks.process_group is False else None,
+            "_sharded": self._sharded,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -668,6 +752,7 @@ class Optimizer(torch.optim.Optimizer):
         super().__setstate__(state)
         if numbers is None:
             return
+        self._ranks = Ranks(self.__dict__.pop("_process_group"))
         numbers = json.loads(numbers.numpy().tobytes())
         self._make_session(numbers["method"], numbers["total_steps"], numbers["averaging"])
         self._use_numbers(numbers)
@@ -690,7 +775,7 @@ def _tell_autograd(changed: list[torch.Tensor]) -> None:
 
 
 def _all_zero(gradients: list[Any]) -> bool:
-    return not any(bool(torch.count_nonzero(g)) for g in gradients if g is not None)
+    return not any(bool(torch.count_nonzero(local(g))) for g in gradients if g is not None)
 
 
 def _own_lr(method: Method) -> Any:
@@ -746,8 +831,10 @@ def _check(parameter: Any, name: str, devices: set[torch.device]) -> None:
     if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
         raise ValueError(f"{name} has no shape yet: run the model once before you make the optimizer")
     name = f"{name} (shape {tuple(parameter.shape)})"
-    if hasattr(parameter, "device_mesh"):
-        raise NotImplementedError(f"{name} is a shard of a DTensor (FSDP), which is not supported yet: use DDP")
+    if getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False):
+        raise NotImplementedError(
+            f"{name} belongs to FSDP1, which makes tensors flat, so that their shapes are lost: use FSDP2 (torch.distributed.fsdp.fully_shard)"
+        )
     if len(devices) > 1:
         raise ValueError(f"{name}: the parameters are on {sorted(map(str, devices))}: put them on one device")
     if parameter.device.type != "cpu":
@@ -756,7 +843,9 @@ def _check(parameter: Any, name: str, devices: set[torch.device]) -> None:
         raise TypeError(f"{name} is sparse; make it dense with .to_dense()")
     if parameter.dtype not in _FLOATS:
         raise TypeError(f"{name} holds {parameter.dtype}; only {', '.join(map(str, _FLOATS))} can be trained")
-    if not torch._debug_has_internal_overlap(parameter) == 0 or not _is_dense(parameter):
+    with torch.no_grad():
+        here = local(parameter)
+    if not torch._debug_has_internal_overlap(here) == 0 or not _is_dense(here):
         raise ValueError(f"{name} does not fill a block of memory; train parameter.contiguous() instead")
 
 

@@ -21,7 +21,7 @@ class Session:
     steps: int
     estimate: float | None
     warning: str | None
-    def configure(self, decays: list[float], scales: list[float]) -> None: ...
+    def configure(self, options: list[Any]) -> None: ...
     def step(
         self,
         parameters: list[Any],
@@ -31,6 +31,7 @@ class Session:
         rate: float,
         weight_decay: float,
         threads: int,
+        gather: Callable[[list[float]], list[float]] | None,
     ) -> tuple[float, float]: ...
     def skip(self) -> None: ...
     def write_evaluation_point(

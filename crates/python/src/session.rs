@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use untuned::{Method, MethodSpec, Optimizer as _, Refusal, Report, RunInfo, SessionError, SpecError};
 
-use crate::space::{Tensor, Tensors, Vector};
+use crate::space::{Tensor, TensorOptions, Tensors, Vector};
 use crate::tensors::{self, Read};
 use crate::{average, wrong};
 
@@ -22,9 +22,7 @@ pyo3::create_exception!(_untuned, StepsNeeded, PyValueError, "The method needs t
 pub struct Session {
     session: untuned::Session<Method, Tensors>,
     spec: MethodSpec,
-    /// What multiplies the weight decay of each tensor, and its scale.
-    decays: Vec<f64>,
-    scales: Vec<f64>,
+    options: Vec<TensorOptions>,
 }
 
 /// The method that a spec names. One that does not look at the number of steps does not need to know it.
@@ -57,7 +55,7 @@ impl Session {
         if state.len() != self.session.vector_names().len() {
             return Err(PyValueError::new_err("the list of state vectors has another length"));
         }
-        tensors::read(&self.decays, &self.scales, parameters, gradients, state)
+        tensors::read(&self.options, parameters, gradients, state)
     }
 
     /// Tells the session where everything is.
@@ -75,12 +73,12 @@ impl Session {
     fn new(spec: &str, total_steps: Option<u64>, averaging: Option<&str>) -> PyResult<Session> {
         let spec: MethodSpec = spec.parse().map_err(|error: SpecError| wrong(error))?;
         let method = build(&spec, total_steps)?;
-        let Ok(mut session) = untuned::Session::new(method, Tensors::default());
+        let mut session = untuned::Session::reserving(method, Tensors::default(), 1)?;
         if let Some(text) = averaging {
             session = session.average(average(text)?);
         }
-        let Ok(()) = session.start(&Vector::default());
-        Ok(Session { session, spec, decays: Vec::new(), scales: Vec::new() })
+        session.start(&Vector::default())?;
+        Ok(Session { session, spec, options: Vec::new() })
     }
 
     /// The method and its parameters.
@@ -154,12 +152,13 @@ impl Session {
         self.session.method().warning()
     }
 
-    /// Tells what multiplies the weight decay of each tensor, and its scale.
-    fn configure(&mut self, decays: Vec<f64>, scales: Vec<f64>) {
-        (self.decays, self.scales) = (decays, scales);
+    /// Sets the options of each tensor.
+    fn configure(&mut self, options: Vec<TensorOptions>) {
+        self.options = options;
     }
 
-    /// Makes a step, and returns its effective rate and the gradient's norm. Lists have one tensor for each parameter.
+    /// Makes a step, and returns its effective rate and the gradient's norm. Lists have one tensor for each parameter. `gather` adds up
+    /// numbers over ranks that have parts of the tensors, and makes the mean of the first one, which is the loss.
     #[allow(clippy::too_many_arguments)]
     fn step<'py>(
         &mut self,
@@ -171,16 +170,20 @@ impl Session {
         rate: f64,
         weight_decay: f64,
         threads: usize,
+        gather: Option<Py<PyAny>>,
     ) -> PyResult<(f64, f64)> {
         let Read { tensors, mut x, gradient, state } = self.read(parameters, Some(gradients), &state)?;
         self.place(&tensors, state, threads);
         (self.session.options.rate, self.session.options.weight_decay) = (rate, weight_decay);
+        self.session.space_mut().gather = gather;
+        self.session.sums()[0] = loss.unwrap_or(0.0);
         let session = &mut self.session;
-        let made = py.detach(|| session.advance_reading(&mut x, &gradient, |_| loss));
+        let made = py.detach(|| session.advance_reading(&mut x, &gradient, |read| loss.map(|_| read[0])));
+        self.session.space_mut().gather = None;
         match made {
             Ok(Report { rate, grad_norm, .. }) => Ok((rate, grad_norm)),
             Err(SessionError::Refused(refusal)) => Err(refused(refusal)),
-            Err(SessionError::Device(never)) => match never {},
+            Err(SessionError::Device(error)) => Err(error),
         }
     }
 
@@ -200,7 +203,9 @@ impl Session {
     ) -> PyResult<()> {
         let read = self.read(parameters, None, &state)?;
         let mut to = tensors::read_like(&read, to)?;
-        let Read { tensors, x, state, .. } = read;
+        let Read { mut tensors, x, state, .. } = read;
+        // The point is written as it is.
+        tensors.iter_mut().for_each(|tensor| tensor.options.rate = 1.0);
         self.place(&tensors, state, threads);
         let session = &self.session;
         py.detach(|| session.write_evaluation_point(&x, &mut to));
@@ -228,8 +233,7 @@ impl Session {
 /// `Σ x²` of each tensor.
 #[pyfunction]
 pub fn squares<'py>(py: Python<'py>, parameters: &Bound<'py, PyList>, threads: usize) -> PyResult<Vec<f64>> {
-    let ones = vec![1.0; parameters.len()];
-    let read = tensors::read(&ones, &ones, parameters, None, &[])?;
+    let read = tensors::read(&vec![TensorOptions::PLAIN; parameters.len()], parameters, None, &[])?;
     let mut space = Tensors::default();
     space.set(&read.tensors);
     space.threads = threads;

@@ -4,10 +4,9 @@
 
 #![allow(unsafe_code)]
 
-use std::convert::Infallible;
-
 use half::slice::HalfFloatSliceExt;
 use pulp::Arch;
+use pyo3::prelude::*;
 use untuned::Space;
 use untuned::formula::{Change, Measure, Number, TensorInfo};
 use untuned::slices::{self, Sums};
@@ -45,14 +44,32 @@ impl Float {
     }
 }
 
-/// What is known of one of the tensors.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tensor {
-    pub len: usize,
-    pub float: Float,
+/// What Python tells of one of the tensors.
+#[derive(Debug, Clone, Copy, PartialEq, FromPyObject)]
+pub struct TensorOptions {
     /// What multiplies the run's weight decay.
     pub decay: f64,
     pub scale: f64,
+    /// What part of the run's rate its steps have.
+    pub rate: f64,
+    /// What part of the sums over all ranks its sums are: 1, or less where several ranks have the same numbers.
+    pub share: f64,
+    /// How many numbers it has on all ranks together.
+    pub numbers: u64,
+}
+
+impl TensorOptions {
+    pub const PLAIN: TensorOptions =
+        TensorOptions { decay: 1.0, scale: 1.0, rate: 1.0, share: 1.0, numbers: 0 };
+}
+
+/// What is known of one of the tensors.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tensor {
+    /// How many numbers it has here.
+    pub len: usize,
+    pub float: Float,
+    pub options: TensorOptions,
     /// Whether it has a gradient in this step: the others are left alone.
     pub active: bool,
 }
@@ -85,6 +102,8 @@ pub struct Tensors {
     /// Where the parts of each task begin, and where the last ones end.
     tasks: Vec<usize>,
     pub threads: usize,
+    /// Adds numbers up over all ranks, where these have parts of the tensors. The first number is a loss: of that it makes the mean.
+    pub gather: Option<Py<PyAny>>,
 }
 
 impl Tensors {
@@ -134,8 +153,16 @@ impl Tensors {
     }
 
     fn info(&self, tensor: usize, decay: f64) -> TensorInfo<f64> {
-        let tensor = &self.tensors[tensor];
-        TensorInfo { decay: decay * tensor.decay, scale: tensor.scale }
+        let options = &self.tensors[tensor].options;
+        TensorInfo { decay: decay * options.decay, scale: options.scale }
+    }
+
+    /// Makes sums of this rank those of all ranks.
+    fn gather(&self, values: &mut [f64]) -> PyResult<()> {
+        let Some(gather) = &self.gather else { return Ok(()) };
+        let sums: Vec<f64> = Python::attach(|py| gather.call1(py, (&*values,))?.extract(py))?;
+        values.copy_from_slice(&sums);
+        Ok(())
     }
 
     /// Measures all parts, and passes on what each sums to, in order.
@@ -176,9 +203,12 @@ impl Tensors {
         change: [&Vector; M],
         read: [&Vector; R],
     ) {
+        let rate = self.tensors[part.tensor].options.rate;
+        // The parameters are the only vector of their own type that changes.
+        let slowed = change.map(|vector| rate != 1.0 && vector.narrow);
         let change = change.map(|vector| self.place(part, vector));
         let read = read.map(|vector| self.place(part, vector));
-        if change.iter().chain(&read).all(|(_, narrow)| narrow.is_none()) {
+        if !slowed.contains(&true) && change.iter().chain(&read).all(|(_, narrow)| narrow.is_none()) {
             // SAFETY: see `Space::change` below.
             let change = change
                 .map(|(address, _)| unsafe { std::slice::from_raw_parts_mut(address as *mut T, part.len) });
@@ -196,12 +226,20 @@ impl Tensors {
             for (to, from) in changed.iter_mut().zip(change).chain(given.iter_mut().zip(read)) {
                 load(&mut to[..len], from, start);
             }
+            let before = slowed.contains(&true).then_some(changed);
             let (to, from) =
                 (changed.each_mut().map(|tile| &mut tile[..len]), given.each_ref().map(|tile| &tile[..len]));
             Arch::new().dispatch(
                 #[inline(always)]
                 move || slices::change::<T, F, S, M, R>(scalars, info, to, from),
             );
+            if let Some(before) = before {
+                for ((to, from), _) in
+                    changed.iter_mut().zip(before).zip(slowed).filter(|(_, slowed)| *slowed)
+                {
+                    to.iter_mut().zip(from).for_each(|(to, from)| *to = from + T::of(rate) * (*to - from));
+                }
+            }
             changed.iter().zip(change).for_each(|(from, to)| store(&from[..len], to, start));
         }
     }
@@ -367,16 +405,16 @@ impl Change<0, 1, 1> for Copy {
 impl Space for Tensors {
     type Vector = Vector;
     type Sums = Vec<f64>;
-    type Error = Infallible;
+    type Error = PyErr;
 
     const LARGEST: f64 = f32::MAX as f64;
 
     fn dimension(&self) -> u64 {
-        self.tensors.iter().map(|tensor| tensor.len as u64).sum()
+        self.tensors.iter().filter(|tensor| tensor.active).map(|tensor| tensor.options.numbers).sum()
     }
 
     /// A vector without addresses: torch makes its tensors.
-    fn zeros(&self) -> Result<Vector, Infallible> {
+    fn zeros(&self) -> PyResult<Vector> {
         Ok(Vector::default())
     }
 
@@ -416,22 +454,23 @@ impl Space for Tensors {
     ) {
         let sums = &mut sums[at..at + K];
         sums.fill(0.0);
-        self.sum::<F, S, R, K>(scalars, decay, read, |_, found| {
-            sums.iter_mut().zip(found).for_each(|(sum, part)| *sum += part);
+        self.sum::<F, S, R, K>(scalars, decay, read, |tensor, found| {
+            let share = self.tensors[tensor].options.share;
+            sums.iter_mut().zip(found).for_each(|(sum, part)| *sum += share * part);
         });
     }
 
-    fn sums(&self, count: usize) -> Result<Vec<f64>, Infallible> {
+    fn sums(&self, count: usize) -> PyResult<Vec<f64>> {
         Ok(vec![0.0; count])
     }
 
-    fn read(&self, sums: &mut Vec<f64>, values: &mut [f64]) -> Result<(), Infallible> {
+    fn read(&self, sums: &mut Vec<f64>, values: &mut [f64]) -> PyResult<()> {
         values.copy_from_slice(&sums[..values.len()]);
-        Ok(())
+        self.gather(values)
     }
 
     /// Squares of f32 are exact in f64. Those of f64 that may have left its range are measured again in other units.
-    fn norm(&self, v: &Vector, squares: f64) -> Result<f64, Infallible> {
+    fn norm(&self, v: &Vector, squares: f64) -> PyResult<f64> {
         let unit = 2f64.powi(600);
         let scale = match squares {
             _ if self.tensors.iter().all(|tensor| tensor.float != Float::F64) => return Ok(squares.sqrt()),
@@ -439,8 +478,10 @@ impl Space for Tensors {
             f64::INFINITY => unit.recip(),
             _ => return Ok(squares.sqrt()),
         };
-        let mut sums = [0.0].to_vec();
-        self.measure(ScaledSquare, [scale], 0.0, [v], &mut sums, 0);
-        Ok(sums[0].sqrt() / scale)
+        // There is no loss in the first place.
+        let mut sums = vec![0.0; 2];
+        self.measure(ScaledSquare, [scale], 0.0, [v], &mut sums, 1);
+        self.gather(&mut sums)?;
+        Ok(sums[1].sqrt() / scale)
     }
 }

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyList};
 
-use crate::space::{Float, Tensor, Vector};
+use crate::space::{Float, Tensor, TensorOptions, Vector};
 
 pyo3::create_exception!(
     _untuned,
@@ -192,17 +192,16 @@ fn mismatch(vector: isize, index: usize, what: &'static str, text: String) -> Py
 
 /// Reads the addresses of the tensors of a step, and checks that it can use them.
 ///
-/// `decays` and `scales` have a number for each tensor. A gradient that is None makes its tensor inactive: nothing else of it is read.
+/// There are options for each tensor. A gradient that is None makes its tensor inactive: nothing else of it is read.
 pub fn read<'py>(
-    decays: &[f64],
-    scales: &[f64],
+    options: &[TensorOptions],
     parameters: &Bound<'py, PyList>,
     gradients: Option<&Bound<'py, PyList>>,
     state: &[Bound<'py, PyList>],
 ) -> PyResult<Read> {
     let count = parameters.len();
     let lists = gradients.into_iter().chain(state);
-    if decays.len() != count || scales.len() != count || lists.into_iter().any(|list| list.len() != count) {
+    if options.len() != count || lists.into_iter().any(|list| list.len() != count) {
         return Err(PyTypeError::new_err("the lists of a step must have one entry for each parameter"));
     }
     let py = parameters.py();
@@ -241,8 +240,7 @@ pub fn read<'py>(
     for (index, parameter) in parameters.iter().enumerate() {
         let gradient = gradients.map(|list| list.get_item(index)).transpose()?;
         if gradient.as_ref().is_some_and(|gradient| gradient.is_none()) {
-            let (decay, scale) = (decays[index], scales[index]);
-            read.tensors.push(Tensor { len: 0, float: Float::F32, decay, scale, active: false });
+            read.tensors.push(Tensor { len: 0, float: Float::F32, options: options[index], active: false });
             read.x.addresses.push(0);
             read.gradient.addresses.push(0);
             read.state.iter_mut().for_each(|vector| vector.addresses.push(0));
@@ -292,7 +290,7 @@ pub fn read<'py>(
             let vector = at as isize;
             take(vector, &see(how, vector, index, &list.get_item(index)?)?, float.wide(), to, true)?;
         }
-        read.tensors.push(Tensor { len, float, decay: decays[index], scale: scales[index], active: true });
+        read.tensors.push(Tensor { len, float, options: options[index], active: true });
     }
     // Gradients may share memory with each other, because nothing changes them.
     ranges.sort_unstable();
@@ -312,8 +310,7 @@ pub fn read<'py>(
 
 /// Reads the addresses of tensors that stand beside the parameters and are like them, to be written.
 pub fn read_like<'py>(parameters: &Read, list: &Bound<'py, PyList>) -> PyResult<Vector> {
-    let ones = vec![1.0; list.len()];
-    let other = read(&ones, &ones, list, None, &[])?;
+    let other = read(&vec![TensorOptions::PLAIN; list.len()], list, None, &[])?;
     let shape = |read: &Read| read.tensors.iter().map(|t| (t.len, t.float)).collect::<Vec<_>>();
     if shape(&other) != shape(parameters) {
         return Err(PyTypeError::new_err("the tensors are not like the parameters"));
