@@ -107,6 +107,11 @@ def far(found: dict, model: torch.nn.Module) -> float:
     return max(float((found[name] - wanted[name]).abs().max()) for name in wanted)
 
 
+#: FSDP2 has this name since torch 2.6.
+needs_fsdp = pytest.mark.skipif(
+    not hasattr(pytest.importorskip("torch.distributed.fsdp"), "fully_shard"), reason="torch.distributed.fsdp.fully_shard needs torch 2.6"
+)
+
 DDP = """
 for name in {names!r}:
     model = torch.nn.parallel.DistributedDataParallel(network({dtype}))
@@ -125,6 +130,7 @@ def test_ddp(tmp_path, ranks):
         assert far(found[0][name][0], alone(name)[0]) < 1e-9, name
 
 
+@needs_fsdp
 def test_a_bad_loss_on_one_rank_is_refused_on_all(tmp_path):
     for code, folder in [(DDP.format(names=["polyak-adam"], dtype="torch.float32", options="{}", bad=4), "ddp"), (FSDP_BAD, "fsdp")]:
         (tmp_path / folder).mkdir()
@@ -160,6 +166,7 @@ told["polyak-adam"] = whole(model), optimizer.steps
 """
 
 
+@needs_fsdp
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_fsdp(tmp_path, ranks):
     """Every method on shards takes the steps that it takes on whole tensors."""
@@ -196,6 +203,7 @@ told["x"] = {name.replace("module.", ""): value for name, value in whole(model).
 """
 
 
+@needs_fsdp
 def test_shards_beside_replicas(tmp_path):
     """Some tensors are sharded over two ranks and replicated over two, others are whole on all four."""
     found = run(tmp_path, MIXED, 4)
@@ -225,6 +233,7 @@ for name in ("polyak-adam", "prodigy", "dog"):
 """
 
 
+@needs_fsdp
 def test_a_sharded_checkpoint_goes_on_with_other_ranks(tmp_path):
     results = []
     for index, (ranks, save) in enumerate([(2, True), (2, False), (4, False)]):
@@ -287,6 +296,7 @@ for use in (False, True):
 """
 
 
+@needs_fsdp
 def test_what_ranks_are_refused(tmp_path):
     for told in run(tmp_path, REFUSED):
         assert "rank 1 has other parameter values than rank 0: wrap the model in DistributedDataParallel" in told["seeds"]

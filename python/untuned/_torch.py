@@ -613,6 +613,9 @@ class Optimizer(torch.optim.Optimizer):
         # With shards the loss goes with the sums.
         return value if self._sharded else self._ranks.mean(value)
 
+    # Torch 2.4 does not look at the mark of `step`.
+    _step._torchdynamo_disable = True  # type: ignore[attr-defined]
+
     def _notice_changes(self) -> None:
         """Warns when gradients have changed since the backward pass."""
         seen = self._seen

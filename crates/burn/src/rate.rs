@@ -9,7 +9,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use untuned::{MethodSpec, Needs, Rule, RunInfo, Session, SessionState, StepRule};
+use untuned::{MethodSpec, Rule, RunInfo, Session, SessionState, StepRule};
 
 use crate::module::{Taken, check_alike};
 use crate::reads::Reads;
@@ -29,8 +29,8 @@ use crate::{Report, StepError};
 /// divided by the number of batches. Replicas that each make their own step (`ddp`) each need a `Rate` of their own and the mean of their
 /// losses ([`agreed`](crate::agreed) checks that).
 ///
-/// A refused step has the rate 0, and [`Rate::error`] says why. Where the loss or the gradient is not finite, the gradients are taken
-/// away: the module stays as it was.
+/// A refused step has the rate 0, and [`Rate::error`] says why. Where a number is not finite, the gradients are taken away: the module
+/// stays as it was.
 pub struct Rate<R = Rule> {
     inner: Arc<Mutex<Inner<R>>>,
 }
@@ -129,10 +129,7 @@ impl<R: StepRule + Clone> Rate<R> {
             inner.seen.broken = match &next {
                 Ok(_) => false,
                 // With more batches the rule may have an answer, unless a number is not finite.
-                Err(StepError::Refused(_)) => {
-                    let seen = inner.session.as_ref().and_then(|session| session.seen());
-                    seen.is_none_or(|seen| seen.check(Needs::NOTHING).is_err())
-                }
+                Err(StepError::Refused(refusal)) => refusal.is_not_finite(),
                 Err(_) => true,
             };
             inner.next = Some(next);

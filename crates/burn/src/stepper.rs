@@ -46,6 +46,7 @@ pub struct Stepper<M = Method> {
 
 /// What a step was.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Report {
     /// The number of the step, from 0.
     pub step: u64,
@@ -97,9 +98,12 @@ impl<M: Optimizer + Clone> Stepper<M> {
     }
 
     /// Averages the points. The average is then what [`Stepper::evaluated`] gives. Set this before the first step.
-    pub fn average(mut self, average: Average) -> Stepper<M> {
-        self.made_for.average = Some(average);
-        self
+    ///
+    /// # Errors
+    /// When its number [cannot be used](Average::check).
+    pub fn average(mut self, average: Average) -> Result<Stepper<M>, StepError> {
+        self.made_for.average = Some(average.check()?);
+        Ok(self)
     }
 
     /// Weight decay: `x·(1 − rate·decay)`, in place of [the method's own](Optimizer::default_weight_decay). A scalar rule applies it to
@@ -126,8 +130,8 @@ impl<M: Optimizer + Clone> Stepper<M> {
         Ok(self)
     }
 
-    /// Keeps a copy of the parameters with the lowest loss, for [`Stepper::best`]. The loss is the one that the steps are given: with
-    /// batches, that of the luckiest one.
+    /// Keeps a copy of the parameters with the lowest loss, for [`Stepper::best`]; ties go to the later one. The loss is the one that
+    /// the steps are given: with batches, that of the luckiest one.
     pub fn keep_best(mut self) -> Stepper<M> {
         self.keeps_best = true;
         self
@@ -226,7 +230,7 @@ impl<M: Optimizer + Clone> Stepper<M> {
             self.session = None;
         }
         let mut report = Report::new(made?, false);
-        let is_lower = best.as_ref().is_none_or(|(lowest, _)| report.loss < *lowest);
+        let is_lower = best.as_ref().is_none_or(|(lowest, _)| report.loss <= *lowest);
         if let Some(before) = before.filter(|_| is_lower) {
             *best = Some((report.loss, before));
             report.best = true;
@@ -240,7 +244,7 @@ impl<M: Optimizer + Clone> Stepper<M> {
 
     /// The method before its first step, with room for the loss.
     pub(crate) fn new_session(&self, space: Parameters) -> Result<Session<M, Parameters>, StepError> {
-        Ok(Session::reserving(self.made_for.method.clone(), space, 1)?.average(self.made_for.average))
+        Ok(Session::reserving(self.made_for.method.clone(), space, 1)?.average(self.made_for.average)?)
     }
 
     /// The module at the point to evaluate: the average, the point of a Schedule-Free method, or the module as it is.

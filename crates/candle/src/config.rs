@@ -3,7 +3,7 @@ use untuned::{Average, Method, MethodSpec, Optimizer, RunInfo};
 
 use crate::Error;
 
-/// What an optimizer is made from: a method of the library, or one of your own, and what is put around its steps.
+/// What an optimizer is made from: a method of the library, or one of your own, and step options.
 ///
 /// ```
 /// # use untuned_candle::Config;
@@ -52,7 +52,7 @@ impl Config {
 }
 
 impl<M: Optimizer> Config<M> {
-    /// Any method, with nothing around it but its own weight decay.
+    /// Any method, with no step option but its own weight decay.
     pub fn of(method: M) -> Config<M> {
         Config {
             description: format!("`{}`", method.name()),
@@ -80,13 +80,8 @@ impl<M: Optimizer> Config<M> {
                 return Err(Error::NoClipping { method: self.method.name().to_string() });
             }
         }
-        match self.average {
-            Some(Average::Polynomial(gamma)) => check_not_negative("the average's γ", gamma),
-            Some(Average::Exponential(part)) => {
-                check((0.0..1.0).contains(&part), "the average's decay", part, "0 or more, and below 1")
-            }
-            Some(Average::Uniform) | None => Ok(()),
-        }
+        self.average.map(Average::check).transpose()?;
+        Ok(())
     }
 }
 

@@ -98,7 +98,7 @@ impl<M: Optimizer + Clone> Untuned<M> {
             let size = |(x, squares): (&Tensor, f64)| (x.rank() >= 2, x.elem_count(), squares);
             space.scales = space::scales(x.iter().zip(squares).map(size));
         }
-        let mut session = Session::reserving(method.clone(), space, 1)?.average(average);
+        let mut session = Session::reserving(method.clone(), space, 1)?.average(average)?;
         session.options = StepOptions { rate: 1.0, clip, weight_decay };
         session.start(&x)?;
         session.space().check()?;

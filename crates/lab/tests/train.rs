@@ -1,10 +1,10 @@
 //! Training runs through the library: every rule, every network, stopped and resumed.
 #![allow(clippy::unwrap_used)]
 
-#[path = "train/around.rs"]
-mod around;
 #[path = "train/give_up.rs"]
 mod give_up;
+#[path = "train/options.rs"]
+mod options;
 #[path = "train/shards.rs"]
 mod shards;
 #[path = "train/sinks.rs"]

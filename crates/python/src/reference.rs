@@ -34,7 +34,7 @@ impl Reference {
         let space = DenseF64 { dimension: x0.len(), tensors: tensors.collect() };
         let Ok(mut session) = untuned::Session::new(build(&spec, total_steps)?, space);
         if let Some(text) = averaging {
-            session = session.average(average(text)?);
+            session = session.average(average(text)?).map_err(wrong)?;
         }
         Ok(Reference { session, x: x0 })
     }

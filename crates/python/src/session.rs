@@ -75,7 +75,7 @@ impl Session {
         let method = build(&spec, total_steps)?;
         let mut session = untuned::Session::reserving(method, Tensors::default(), 1)?;
         if let Some(text) = averaging {
-            session = session.average(average(text)?);
+            session = session.average(average(text)?).map_err(wrong)?;
         }
         session.start(&Vector::default())?;
         Ok(Session { session, spec, options: Vec::new() })

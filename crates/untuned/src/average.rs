@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::spec::{Kind, SpecError};
 use crate::vector;
 
 /// A running average of iterates.
@@ -11,13 +12,27 @@ pub enum Average {
     /// The uniform mean; Theorems 1, 2 and 3 speak of it.
     Uniform,
     /// Polynomial decay: `x̄_t = (1 − w) x̄_{t−1} + w x_t`, `w = (γ + 1)/(γ + t)`, `t` from 1 (Shamir & Zhang 2013).
-    /// The authors of DoG call it mandatory, with `γ = 8`.
+    /// The authors of DoG call it mandatory, with `γ = 8`. It is 0 or more.
     Polynomial(f64),
     /// Exponential decay: `x̄_t = d·x̄_{t−1} + (1 − d)·x_t`, begun with the first point itself, as `torch.optim.swa_utils` does.
+    /// `d` is 0 or more, and below 1.
     Exponential(f64),
 }
 
 impl Average {
+    /// The same average, if its number can be used. A session and `minimize` call this.
+    ///
+    /// # Errors
+    /// Names the number, and what it must be.
+    pub fn check(self) -> Result<Average, SpecError> {
+        match self {
+            Average::Uniform => Ok(()),
+            Average::Polynomial(gamma) => Kind::NonNegative.check("Average::Polynomial", "γ", gamma),
+            Average::Exponential(decay) => Kind::Fraction.check("Average::Exponential", "d", decay),
+        }
+        .map(|()| self)
+    }
+
     /// The weight of the `count`-th point of the average, counted from 1.
     pub fn weight(self, count: u64) -> f64 {
         match self {
@@ -48,6 +63,27 @@ mod tests {
             average.add(&mut mean, &[x], i as u64 + 1);
         }
         mean[0]
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_used_are_named() {
+        let exponential = [0.0, 0.999].map(Average::Exponential);
+        for fine in [Average::Uniform, Average::Polynomial(0.0)].into_iter().chain(exponential) {
+            assert_eq!(fine.check(), Ok(fine));
+        }
+        let words = |average: Average| average.check().expect_err("it cannot be used").to_string();
+        for bad in [-5.0, f64::NAN, f64::INFINITY] {
+            let polynomial = words(Average::Polynomial(bad));
+            let said =
+                format!("`Average::Polynomial`: γ={bad} does not work, γ must be a finite number, 0 or more");
+            assert_eq!(polynomial, said);
+        }
+        for bad in [-0.1, 1.0, f64::NAN] {
+            let said = format!(
+                "`Average::Exponential`: d={bad} does not work, d must be a number from 0 on, below 1"
+            );
+            assert_eq!(words(Average::Exponential(bad)), said);
+        }
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl FromStr for MethodSpec {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<MethodSpec, SpecError> {
-        Spec::parse(text, "rule", &catalog()).map(MethodSpec)
+        Spec::parse(text, "method", &catalog()).map(MethodSpec)
     }
 }
 

@@ -6,6 +6,8 @@
 use std::cell::RefCell;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
+use crate::rule::short_type_name;
+
 /// What a formula computes with.
 pub trait Number:
     Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
@@ -98,7 +100,7 @@ pub trait Measure<const S: usize, const R: usize, const K: usize> {
     const HAS_NORM: bool = false;
 
     /// Which terms a space may compute in its vectors' own type, and only sum in f64. Roots and quotients in f64 can take longer than
-    /// reading the vectors.
+    /// reading the vectors. In f32 such a term has 24 bits, and must not overflow where its formula in f64 would not.
     const NARROW: [bool; K] = [false; K];
 
     /// The terms of a coordinate.
@@ -173,8 +175,7 @@ fn record<F>(scalars: usize, vectors: usize, formula: impl FnOnce() -> Vec<usize
     let before = RECORD.with(|record| std::mem::take(&mut *record.borrow_mut()));
     let results = formula();
     let operations = RECORD.with(|record| std::mem::replace(&mut *record.borrow_mut(), before));
-    let path = std::any::type_name::<F>();
-    Program { name: path.rsplit("::").next().unwrap_or(path), scalars, vectors, operations, results }
+    Program { name: short_type_name::<F>(), scalars, vectors, operations, results }
 }
 
 thread_local! {

@@ -11,6 +11,7 @@ use crate::problem::Problem;
 use crate::rule::{Refusal, StepKind};
 use crate::session::{Report, Session};
 use crate::space::DenseF64;
+use crate::spec::SpecError;
 use crate::vector;
 
 /// Points of problems with at most this many variables are kept in a trace.
@@ -31,7 +32,7 @@ where
     Minimizer::new(problem).run(method, x0, steps)
 }
 
-/// A start that the problem cannot take.
+/// A start that the problem cannot take, or an average that cannot be used.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -43,6 +44,9 @@ pub enum StartError {
         /// The problem's.
         wanted: usize,
     },
+    /// The average's number cannot be used.
+    #[error(transparent)]
+    Average(#[from] SpecError),
     /// A variable is NaN or infinite.
     #[error("variable {index} of the start is {value}; it must be finite")]
     NotFinite {
@@ -215,15 +219,21 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
         let dimension = self.check(x0)?;
         let Ok(mut session) = Session::new(method, DenseF64::new(dimension));
         let (mut x, mut gradient) = (x0.to_vec(), vec![0.0; dimension]);
-        // The point that a step was made from: observers see it, and it may be the best one.
+        // The point that a step was made from. It is copied only where it may be the best one, or where somebody looks at it.
         let mut from = x0.to_vec();
         let mut best = Snapshot { step: 0, loss: f64::INFINITY, x: x0.to_vec() };
-        let mut average = self.average.map(|kind| (kind, x0.to_vec()));
+        let kind = self.average.map(Average::check).transpose()?;
+        let mut average = kind.map(|kind| (kind, x0.to_vec()));
+        let traced = self.trace && dimension <= TRACED_DIMENSIONS;
+        let seen = traced || average.is_some() || !self.observers.is_empty();
         let (mut trace, mut below_bound, mut step) = (Vec::new(), 0, 0);
 
         let (outcome, loss) = loop {
             let loss = problem.value_and_gradient(&x, &mut gradient);
-            from.copy_from_slice(&x);
+            let is_lowest = loss <= best.loss;
+            if is_lowest || seen {
+                from.copy_from_slice(&x);
+            }
             let (answer, grad_norm) = if step < steps {
                 let answer = session.advance(loss, &mut x, &gradient);
                 let grad_norm = session.seen().map_or(f64::NAN, |seen| seen.grad_norm);
@@ -240,7 +250,7 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
             let next = answer.ok();
             let iterate = Iterate { step, x: &from, gradient: &gradient, loss, grad_norm, next };
             let stopped = self.show(&iterate, &mut trace);
-            let is_best = loss.is_finite() && grad_norm.is_finite() && loss <= best.loss;
+            let is_best = is_lowest && loss.is_finite() && grad_norm.is_finite();
             if is_best {
                 (best.step, best.loss) = (step, loss);
             }
@@ -275,7 +285,8 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
             }
             Snapshot { step, loss: problem.value(&point), x: point }
         });
-        let last = Snapshot { step, loss, x: from };
+        let stopped = matches!(outcome, Outcome::Stopped { .. });
+        let last = Snapshot { step, loss, x: if stopped { from } else { x } };
         let warning = session.method().warning();
         Ok(Run { outcome, last, best, average, below_bound, warning, trace })
     }

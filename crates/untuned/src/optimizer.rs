@@ -5,12 +5,13 @@ use thiserror::Error;
 
 use crate::formula::{Change, Measure, Number, TensorInfo};
 use crate::rule::{Needs, Observation, Point, Refusal, Step, StepRule, short_type_name};
+use crate::session::LossAndNorm;
 use crate::space::Space;
 
 /// A method that moves the parameters itself and may keep vectors beside them.
 ///
-/// A [`Session`](crate::Session) drives it. Every [`StepRule`] is an optimizer: `x ← (1 − η·λ)·x − η·g`. Where both traits are in
-/// scope, say of which a method is: `StepRule::needs(self)`.
+/// A [`Session`](crate::Session) drives it. Every [`StepRule`] is an optimizer: `x ← (1 − η·λ)·x − η·g`. If both
+/// traits are in scope, write `StepRule::needs(self)`.
 ///
 /// # Contract
 /// An error leaves the optimizer, the parameters and the vectors exactly as they were. A coordinate whose numbers are all 0 stays
@@ -21,7 +22,7 @@ pub trait Optimizer {
         short_type_name::<Self>()
     }
 
-    /// What it needs beyond the gradient and its norm.
+    /// What it needs beyond the gradient and its norm, the same in all steps.
     fn needs(&self) -> Needs {
         Needs::NOTHING
     }
@@ -123,6 +124,23 @@ impl Default for StepOptions {
 }
 
 impl StepOptions {
+    /// Refuses a rate or a decay that is negative or not finite, and a clipping threshold that is not above 0.
+    ///
+    /// # Errors
+    /// Names the option.
+    #[inline]
+    pub fn check(&self, step: u64) -> Result<(), Refusal> {
+        let StepOptions { rate, clip, weight_decay } = *self;
+        let fits = |value: f64| (0.0..f64::INFINITY).contains(&value);
+        let wrong = |what, value, must| Err(Refusal::Option { step, what, value, must });
+        match clip {
+            _ if !fits(rate) => wrong("rate", rate, "finite, and 0 or more"),
+            _ if !fits(weight_decay) => wrong("weight_decay", weight_decay, "finite, and 0 or more"),
+            Some(clip) if clip.is_nan() || clip <= 0.0 => wrong("clip", clip, "above 0"),
+            _ => Ok(()),
+        }
+    }
+
     /// What multiplies a gradient of this norm: `min(1, clip/(‖g‖ + 1e-6))`, the 1e-6 being that of
     /// `torch.nn.utils.clip_grad_norm_`.
     pub fn gradient_scale(&self, grad_norm: f64) -> f64 {
@@ -192,6 +210,21 @@ pub(crate) const OWN: usize = 4;
 /// The most sums that a method may measure in a step.
 pub const MOST_SUMS: usize = 8;
 
+/// The loss of a step: known, or to be computed from the numbers that the caller reserved, once they are read.
+pub(crate) enum Loss<'a> {
+    Known(Option<f64>),
+    Reserved(&'a mut dyn FnMut(&[f64]) -> Option<f64>),
+}
+
+impl Loss<'_> {
+    pub(crate) fn reborrow(&mut self) -> Loss<'_> {
+        match self {
+            Loss::Known(loss) => Loss::Known(*loss),
+            Loss::Reserved(of) => Loss::Reserved(&mut **of),
+        }
+    }
+}
+
 /// A step in the making: a method observes the point through it, and changes vectors in its space.
 pub struct StepContext<'a, S: Space> {
     /// The space of the vectors.
@@ -204,7 +237,7 @@ pub struct StepContext<'a, S: Space> {
     /// The parameters of the start, while their norm is not known.
     pub(crate) x0: Option<&'a S::Vector>,
     pub(crate) x0_norm: Option<f64>,
-    pub(crate) loss: &'a mut dyn FnMut(&[f64]) -> Option<f64>,
+    pub(crate) loss: Loss<'a>,
     /// How many sums the caller reserved.
     pub(crate) reserved: usize,
     pub(crate) norm_measured: bool,
@@ -212,7 +245,7 @@ pub struct StepContext<'a, S: Space> {
     pub(crate) measured: usize,
     pub(crate) sums: &'a mut S::Sums,
     pub(crate) values: &'a mut [f64],
-    pub(crate) seen: &'a mut Option<Observation>,
+    pub(crate) seen: &'a mut Option<LossAndNorm>,
 }
 
 impl<S: Space> StepContext<'_, S> {
@@ -220,38 +253,50 @@ impl<S: Space> StepContext<'_, S> {
     ///
     /// # Errors
     /// When the device fails, or when a value is not finite or is missing.
+    #[inline]
     pub fn observe(&mut self) -> Result<Observation, SessionError<S::Error>> {
+        let seen = self.read().map_err(SessionError::Device)?;
+        self.check(&seen)?;
+        Ok(seen)
+    }
+
+    /// [`StepContext::observe`] is this and [`StepContext::check`]. A rule's step calls them one after the other: an observation that
+    /// goes through a result is copied, which takes longer than the rest of a small step.
+    #[inline(always)]
+    fn read(&mut self) -> Result<Observation, S::Error> {
         if !self.norm_measured {
             self.space.measure_norm(self.gradient, self.sums, self.reserved + NORM);
         }
         let values = &mut self.values[..self.measured];
-        self.space.read(self.sums, values).map_err(SessionError::Device)?;
+        self.space.read(self.sums, values)?;
         let (reserved, measured) = values.split_at(self.reserved);
-        let norm = |v: &S::Vector, at: usize| self.space.norm(v, measured[at]).map_err(SessionError::Device);
-        let grad_norm = norm(self.gradient, NORM)?;
+        let grad_norm = self.space.norm(self.gradient, measured[NORM])?;
         if let (Some(x0), None) = (self.x0, self.x0_norm) {
-            self.x0_norm = Some(norm(x0, X0_NORM)?);
+            self.x0_norm = Some(self.space.norm(x0, measured[X0_NORM])?);
         }
-        let seen = Observation {
+        let loss = match &mut self.loss {
+            Loss::Known(loss) => *loss,
+            Loss::Reserved(of) => of(reserved),
+        };
+        self.loss = Loss::Known(loss);
+        *self.seen = Some(LossAndNorm { loss, grad_norm });
+        Ok(Observation {
             step: self.step,
             grad_norm,
-            loss: match self.seen {
-                Some(before) => before.loss,
-                None => (self.loss)(reserved),
-            },
+            loss,
             x0_norm: self.x0_norm,
             distance: self.needs.distance.then(|| self.space.distance(measured[DISTANCE])),
             grad_sum: self.needs.grad_sum.then(|| measured[GRAD_SUM]),
             dimension: Some(self.space.dimension()),
             // The step and its length, after the schedule; a little less, so that no rounding leads beyond.
-            max_size: (1.0 - 1e-14) * S::LARGEST / (grad_norm.max(1.0) * self.options.rate.abs()),
-        };
-        *self.seen = Some(seen);
+            max_size: (1.0 - 1e-14) * S::LARGEST / (grad_norm.max(1.0) * self.options.rate),
+        })
+    }
+
+    #[inline(always)]
+    fn check(&self, seen: &Observation) -> Result<(), Refusal> {
         seen.check(self.needs)?;
-        if !self.options.rate.is_finite() {
-            return Err(seen.overflow(self.options.rate).into());
-        }
-        Ok(seen)
+        self.options.check(seen.step)
     }
 
     /// As [`StepContext::observe`], with sums of the method's own from one pass before it.
@@ -292,7 +337,7 @@ impl<S: Space> StepContext<'_, S> {
 /// Why a session made no step.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum SessionError<E> {
-    /// The method refused it. Nothing has changed.
+    /// The method refused it. Nothing has changed, unless a rule's answer broke [its contract](StepRule): the rule has changed then.
     #[error(transparent)]
     Refused(Refusal),
     /// The device failed.
@@ -374,9 +419,11 @@ impl<R: StepRule> Optimizer for R {
         context: &mut StepContext<'_, S>,
         vectors: Vectors<'_, S>,
     ) -> Result<Step, SessionError<S::Error>> {
-        let seen = context.observe()?;
+        let seen = context.read().map_err(SessionError::Device)?;
+        context.check(&seen)?;
         let Vectors { x, gradient, points, .. } = vectors;
-        let next = StepRule::step(self, &seen).and_then(|next| context.needs.allow(next, &seen))?;
+        let next = StepRule::step(self, &seen)?;
+        context.needs.allow(&next, &seen)?;
         let size = next.size * context.options.rate;
         check_held::<S>(&seen, &[size, size * seen.grad_norm])?;
         let Points { x0, mut origin_gradient, mut best, kept } = points;

@@ -97,22 +97,13 @@ pub(crate) trait ParameterType: Sized {
 
 impl ParameterType for f64 {
     fn from_value(value: Option<Value>) -> f64 {
-        Option::from_value(value).unwrap_or(f64::NAN)
-    }
-    fn to_value(&self) -> Option<Value> {
-        Some(Value::Number(*self))
-    }
-}
-
-impl ParameterType for Option<f64> {
-    fn from_value(value: Option<Value>) -> Option<f64> {
         match value {
-            Some(Value::Number(v)) => Some(v),
-            _ => None,
+            Some(Value::Number(v)) => v,
+            _ => f64::NAN,
         }
     }
     fn to_value(&self) -> Option<Value> {
-        self.map(Value::Number)
+        Some(Value::Number(*self))
     }
 }
 
@@ -134,12 +125,22 @@ impl ParameterType for bool {
     }
 }
 
+impl<T: ParameterType> ParameterType for Option<T> {
+    fn from_value(value: Option<Value>) -> Option<T> {
+        value.map(|value| T::from_value(Some(value)))
+    }
+    fn to_value(&self) -> Option<Value> {
+        self.as_ref().and_then(T::to_value)
+    }
+}
+
 /// An error about parameters that exclude each other, or do not fit the run.
 pub(crate) fn unfit<P: Parameters>(why: impl Into<String>) -> SpecError {
     SpecError::Unfit { owner: P::INFO.name, why: why.into() }
 }
 
-/// Refuses a parameter that was set although it only belongs to another choice: `others` names those, and `belongs` that choice.
+/// Refuses a parameter that was set although it only belongs to another choice: `others` names those, and `belongs` that choice. One
+/// that has its default counts as not set, also in a text.
 pub(crate) fn refuse_others<P: Parameters>(
     parameters: &P,
     others: &[&str],

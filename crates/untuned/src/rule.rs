@@ -5,7 +5,8 @@ use thiserror::Error;
 
 /// A scalar rule: "what is the step size now?".
 ///
-/// It never sees a vector: the loop owns the parameters, the gradient, `x_0` and the best iterate.
+/// It never sees a vector. The parameters and the gradient belong to the caller, `x_0` and the best iterate to the
+/// [session](crate::Session).
 ///
 /// # Contract
 /// An error leaves the rule exactly as it was; so does a stationary point (`‖g‖ = 0`), whose step has size 0.
@@ -16,7 +17,7 @@ pub trait StepRule {
         short_type_name::<Self>()
     }
 
-    /// What the rule needs beyond the gradient's norm. By default: the loss.
+    /// What the rule needs beyond the gradient's norm, the same in all steps. By default: the loss.
     fn needs(&self) -> Needs {
         Needs::LOSS
     }
@@ -40,9 +41,10 @@ impl<R: StepRule + ?Sized> StepRule for &mut R {
     }
 }
 
-/// The last word of a type's path.
+/// The last word of a type's path, without its parameters.
 pub(crate) fn short_type_name<T: ?Sized>() -> &'static str {
     let path = std::any::type_name::<T>();
+    let path = path.split('<').next().unwrap_or(path);
     path.rsplit("::").next().unwrap_or(path)
 }
 
@@ -59,7 +61,7 @@ pub struct Needs {
     pub grad_sum: bool,
     /// The number of parameters, in [`Observation::dimension`].
     pub dimension: bool,
-    /// The best iterate and its gradient: the rule may answer with [`Point::Best`].
+    /// The best iterate and its gradient: the rule may answer with [`Point::Best`]. The loss says which one that is, and is needed then.
     pub best: bool,
     /// `x_0` and its gradient: the rule may answer with [`Point::Origin`].
     pub origin: bool,
@@ -86,15 +88,16 @@ impl Needs {
     /// The loss alone.
     pub const LOSS: Needs = Needs { loss: true, ..Needs::NOTHING };
 
-    /// Passes a step on, unless it breaks the contract: a size that is not finite or is negative, or a point that the rule
-    /// did not ask to be kept.
-    pub(crate) fn allow(self, next: Step, seen: &Observation) -> Result<Step, Refusal> {
+    /// Refuses a step that breaks the contract: a size that is not finite or is negative, or a point that the rule did not ask to be
+    /// kept.
+    #[inline]
+    pub(crate) fn allow(self, next: &Step, seen: &Observation) -> Result<(), Refusal> {
         Step::new(next.size, seen)?;
         let step = seen.step;
         match next.from {
             Point::Best if !self.best => Err(Refusal::Missing { step, what: "best" }),
             Point::Origin if !self.origin => Err(Refusal::Missing { step, what: "origin" }),
-            _ => Ok(next),
+            _ => Ok(()),
         }
     }
 }
@@ -128,14 +131,15 @@ impl Observation {
         Observation { step, grad_norm, loss: Some(loss), x0_norm, distance, grad_sum, dimension, max_size }
     }
 
-    /// Refuses values that are not finite, and values that are needed and missing. A [`Session`](crate::Session) does this for every method, and a rule does it for those who call it themselves.
+    /// Refuses values that are not finite, and values that are needed and missing. A [`Session`](crate::Session) does this before
+    /// every step. A rule does it too, for callers without a session.
     ///
     /// # Errors
     /// Names the value and the step.
     #[inline]
     pub fn check(&self, needs: Needs) -> Result<(), Refusal> {
         let fits = |value: Option<f64>, needed: bool| value.map_or(!needed, f64::is_finite);
-        let fine = fits(self.loss, needs.loss)
+        let fine = fits(self.loss, needs.loss | needs.best)
             & fits(self.x0_norm, needs.x0_norm)
             & fits(self.distance, needs.distance)
             & fits(self.grad_sum, needs.grad_sum)
@@ -155,7 +159,7 @@ impl Observation {
             return Refusal::Gradient { step, grad_norm: self.grad_norm };
         }
         let numbers = [
-            ("loss", needs.loss, self.loss),
+            ("loss", needs.loss || needs.best, self.loss),
             ("x0_norm", needs.x0_norm, self.x0_norm),
             ("distance", needs.distance, self.distance),
             ("grad_sum", needs.grad_sum, self.grad_sum),
@@ -176,7 +180,13 @@ impl Observation {
     /// Refuses an observation without it.
     #[inline]
     pub fn loss(&self) -> Result<f64, Refusal> {
-        self.loss.ok_or(Refusal::Missing { step: self.step, what: "loss" })
+        self.required("loss", self.loss)
+    }
+
+    /// A value that the method needs, so that [`Observation::check`] has found it.
+    #[inline]
+    pub(crate) fn required<T>(&self, what: &'static str, value: Option<T>) -> Result<T, Refusal> {
+        value.ok_or(Refusal::Missing { step: self.step, what })
     }
 
     /// `f − l`, at least 0.
@@ -243,6 +253,7 @@ pub enum Point {
 
 /// Whether a step is an ordinary one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 #[serde(rename_all = "kebab-case")]
 pub enum StepKind {
     /// The formula's value.
@@ -347,6 +358,18 @@ pub enum Refusal {
         /// What the formula gave.
         size: f64,
     },
+    /// An [option](crate::StepOptions) of the step cannot be used.
+    #[error("step {step}: the option `{what}` is {value}; it must be {must}")]
+    Option {
+        /// `t`.
+        step: u64,
+        /// The field of the options.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it must be.
+        must: &'static str,
+    },
     /// The run is longer than the horizon that the method was made for.
     #[error("step {step}: the method was made for {horizon} steps; {remedy}")]
     PastHorizon {
@@ -357,4 +380,11 @@ pub enum Refusal {
         /// What to write instead.
         remedy: &'static str,
     },
+}
+
+impl Refusal {
+    /// Whether the loss, the gradient or another measured value is not finite.
+    pub fn is_not_finite(&self) -> bool {
+        matches!(self, Refusal::Loss { .. } | Refusal::Gradient { .. } | Refusal::NotFinite { .. })
+    }
 }

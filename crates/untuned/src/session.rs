@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::average::Average;
 use crate::formula::{Change, Measure, Number, TensorInfo};
 use crate::optimizer::{
-    DISTANCE, GRAD_SUM, JumpPoints, MOST_SUMS, NORM, OWN, Optimizer, Points, SessionError, StateVector,
+    DISTANCE, GRAD_SUM, JumpPoints, Loss, MOST_SUMS, NORM, OWN, Optimizer, Points, SessionError, StateVector,
     StepContext, StepOptions, Vectors, X0_NORM,
 };
-use crate::rule::{Needs, Observation, StepKind};
+use crate::rule::{Needs, StepKind};
 use crate::space::Space;
+use crate::spec::SpecError;
 
 /// A method at work: its state vectors, the clock, `‖x_0‖`, and the options around a step.
 ///
@@ -34,6 +35,8 @@ use crate::space::Space;
 #[derive(Debug, Clone)]
 pub struct Session<M, S: Space> {
     method: M,
+    /// What the method says that it needs.
+    needs: Needs,
     space: S,
     /// The options of the next step.
     pub options: StepOptions,
@@ -43,7 +46,7 @@ pub struct Session<M, S: Space> {
     reserved: usize,
     sums: S::Sums,
     values: Vec<f64>,
-    seen: Option<Observation>,
+    seen: Option<LossAndNorm>,
     last: Option<Report>,
 }
 
@@ -110,6 +113,16 @@ pub struct Report {
     pub kind: StepKind,
 }
 
+/// What a step saw of its point: of a refused one there is no [`Report`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct LossAndNorm {
+    /// The loss, where it was given.
+    pub loss: Option<f64>,
+    /// The norm of the whole gradient, before any clipping.
+    pub grad_norm: f64,
+}
+
 /// `g` and `g²`.
 struct SumAndSquare;
 
@@ -156,6 +169,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         Ok(Session {
             sums: space.sums(count)?,
             values: vec![0.0; count],
+            needs: method.needs(),
             method,
             space,
             options: StepOptions::default(),
@@ -170,17 +184,20 @@ impl<M: Optimizer, S: Space> Session<M, S> {
 
     /// Averages the points of the steps that come. The average is then the [point to evaluate](Session::evaluate), also where the
     /// method has one of its own.
-    pub fn average(mut self, average: impl Into<Option<Average>>) -> Session<M, S> {
-        self.average = average.into();
+    ///
+    /// # Errors
+    /// When the average's number [cannot be used](Average::check).
+    pub fn average(mut self, average: impl Into<Option<Average>>) -> Result<Session<M, S>, SpecError> {
+        self.average = average.into().map(Average::check).transpose()?;
         // Points of another average do not count.
         self.numbers.averaged = 0;
         if let Some(vectors) = &mut self.vectors {
             vectors.average = None;
         }
-        self
+        Ok(self)
     }
 
-    /// Makes room for the vectors, and copies what the method needs of the start. The first step does this where nobody did before.
+    /// Makes room for the vectors, and copies what the method needs of the start. The first step calls this if you did not.
     ///
     /// # Errors
     /// When there is no memory for them.
@@ -211,7 +228,8 @@ impl<M: Optimizer, S: Space> Session<M, S> {
     /// Makes a step: `loss` is the one that was differentiated, and `gradient` is its gradient at `x`.
     ///
     /// # Errors
-    /// A refused step leaves `x`, the method and its vectors exactly as they were, and does not count.
+    /// A refused step leaves `x`, the method and its vectors exactly as they were, and does not count. One exception: a rule of your
+    /// own whose answer breaks [its contract](crate::StepRule) has changed already.
     ///
     /// # Panics
     /// When the method makes a step without [observing](StepContext::observe) the point.
@@ -221,7 +239,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         x: &mut S::Vector,
         gradient: &S::Vector,
     ) -> Result<Report, SessionError<S::Error>> {
-        self.advance_reading(x, gradient, |_| Some(loss))
+        self.step(x, gradient, Loss::Known(Some(loss)))
     }
 
     /// Makes a step whose loss is computed from the [reserved](Session::reserving) numbers, once they are read. `None` stands for a
@@ -238,11 +256,22 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         gradient: &S::Vector,
         loss: impl FnOnce(&[f64]) -> Option<f64>,
     ) -> Result<Report, SessionError<S::Error>> {
+        let mut loss = Some(loss);
+        self.step(x, gradient, Loss::Reserved(&mut |read| loss.take().and_then(|loss| loss(read))))
+    }
+
+    #[inline(always)]
+    fn step(
+        &mut self,
+        x: &mut S::Vector,
+        gradient: &S::Vector,
+        loss: Loss<'_>,
+    ) -> Result<Report, SessionError<S::Error>> {
         let starts = self.vectors.is_none();
         if starts {
             self.start(x).map_err(SessionError::Device)?;
         }
-        let result = self.step(x, gradient, loss);
+        let result = self.step_from(x, gradient, loss);
         if starts && result.is_err() {
             // The next step may be from another point: that one is then the start.
             self.vectors = None;
@@ -250,21 +279,37 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         result
     }
 
-    fn step(
+    #[inline(always)]
+    fn step_from(
         &mut self,
         x: &mut S::Vector,
         gradient: &S::Vector,
-        loss: impl FnOnce(&[f64]) -> Option<f64>,
+        mut loss: Loss<'_>,
     ) -> Result<Report, SessionError<S::Error>> {
-        let Session { method, space, options, numbers, average, vectors, reserved, sums, values, seen, last } =
-            self;
+        let Session {
+            method,
+            needs,
+            space,
+            options,
+            numbers,
+            average,
+            vectors,
+            reserved,
+            sums,
+            values,
+            seen,
+            last,
+        } = self;
         *seen = None;
         let Some(vectors) = vectors else { unreachable!("the vectors are made before a step") };
-        let (needs, at) = (method.needs(), *reserved);
+        let (needs, at) = (*needs, *reserved);
         let SessionVectors { state, x0, origin_gradient, best, average: mean } = vectors;
-        if average.is_some() && mean.is_none() {
-            *mean = Some(space.zeros().map_err(SessionError::Device)?);
-        }
+        // An average that was asked for after the start.
+        let begun = if average.is_some() && mean.is_none() {
+            Some(space.zeros().map_err(SessionError::Device)?)
+        } else {
+            None
+        };
         let x0 = x0.as_ref();
         if let (Some(x0), true) = (x0, needs.distance) {
             space.measure_distance(x, x0, sums, at + DISTANCE);
@@ -276,8 +321,6 @@ impl<M: Optimizer, S: Space> Session<M, S> {
             const { assert!(GRAD_SUM + 1 == NORM) };
             space.measure(SumAndSquare, [], 0.0, [gradient], sums, at + GRAD_SUM);
         }
-        let mut loss = Some(loss);
-        let mut loss = |read: &[f64]| loss.take().and_then(|loss| loss(read));
         let mut context = StepContext {
             space: &*space,
             options: &*options,
@@ -286,7 +329,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
             gradient,
             x0: x0.filter(|_| needs.x0_norm),
             x0_norm: numbers.x0_norm,
-            loss: &mut loss,
+            loss: loss.reborrow(),
             reserved: at,
             norm_measured: needs.grad_sum,
             measured: at + OWN,
@@ -305,7 +348,12 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         let made = method.step(&mut context, vectors);
         let x0_norm = context.x0_norm;
         let made = made?;
-        let seen = seen.as_ref().expect("a method observes the point before it makes a step");
+        if begun.is_some() {
+            *mean = begun;
+        }
+        let LossAndNorm { loss, grad_norm } =
+            seen.expect("a method observes the point before it makes a step");
+        let step = numbers.step;
         if let (Some(average), Some(mean)) = (average, mean) {
             numbers.averaged = numbers.averaged.saturating_add(1);
             match numbers.averaged {
@@ -313,10 +361,10 @@ impl<M: Optimizer, S: Space> Session<M, S> {
                 count => space.change(TakeIntoAverage, [average.weight(count)], 0.0, [mean], [&*x]),
             }
         }
-        *numbers =
-            Numbers { step: numbers.step.saturating_add(1), x0_norm, kept, averaged: numbers.averaged };
-        let &Observation { step, loss, grad_norm, .. } = seen;
-        Ok(*last.insert(Report { step, loss, grad_norm, rate: made.size, kind: made.kind }))
+        *numbers = Numbers { step: step.saturating_add(1), x0_norm, kept, averaged: numbers.averaged };
+        let report = Report { step, loss, grad_norm, rate: made.size, kind: made.kind };
+        *last = Some(report);
+        Ok(report)
     }
 
     /// Counts a step that was not made, for a loop that counts refused steps.
@@ -363,7 +411,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         &self.space
     }
 
-    /// The same, to be changed: a checkpoint has the scales of tensors, too.
+    /// The space, for one that a checkpoint changes: it has the scales of tensors, too.
     pub fn space_mut(&mut self) -> &mut S {
         &mut self.space
     }
@@ -384,8 +432,8 @@ impl<M: Optimizer, S: Space> Session<M, S> {
     }
 
     /// What the last step saw, also where it was refused.
-    pub fn seen(&self) -> Option<&Observation> {
-        self.seen.as_ref()
+    pub fn seen(&self) -> Option<LossAndNorm> {
+        self.seen
     }
 
     /// The last step that was made.
@@ -401,8 +449,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         SessionState { method: self.method.clone(), numbers: self.numbers }
     }
 
-    /// Goes on from a checkpoint: from the saved numbers, and from the vectors that `fill` writes, each of which it is given by its
-    /// name. `x` is any vector of the parameters.
+    /// Goes on from a checkpoint. `fill` gets each vector with its name, and writes it. `x` is any vector of the parameters.
     ///
     /// # Errors
     /// When there is no memory for the vectors, or `fill` fails. The session is then as it was.
@@ -424,6 +471,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
     /// Sets the numbers alone: the vectors stay what they are.
     pub fn rewind(&mut self, state: SessionState<M>) {
         (self.method, self.numbers) = (state.method, state.numbers);
+        self.needs = self.method.needs();
         (self.seen, self.last) = (None, None);
     }
 
@@ -447,7 +495,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         self.vector_names().into_iter().zip(self.vectors.iter().flat_map(SessionVectors::each))
     }
 
-    /// The same, for a space whose numbers belong to somebody else and may have moved.
+    /// All vectors with their names, for a space whose numbers belong to somebody else and may have moved: write where they are now.
     pub fn vectors_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut S::Vector)> {
         self.vector_names().into_iter().zip(self.vectors.iter_mut().flat_map(SessionVectors::each_mut))
     }

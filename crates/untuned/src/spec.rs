@@ -46,6 +46,7 @@ pub struct Parameter {
 
 /// What the value of a [`Parameter`] may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kind {
     /// A finite number.
     Finite,
@@ -75,6 +76,12 @@ impl Kind {
             Kind::Whole(low, high) => v.fract() == 0.0 && v >= low as f64 && v <= high as f64,
             Kind::Word(_) => false,
         }
+    }
+
+    /// Refuses a number of another kind.
+    pub(crate) fn check(self, owner: &'static str, name: &'static str, v: f64) -> Result<(), SpecError> {
+        let refused = || SpecError::BadValue { owner, name, given: number(v), must: self.must() };
+        if self.allows(v) { Ok(()) } else { Err(refused()) }
     }
 
     /// What a value must be, in words.
@@ -166,7 +173,7 @@ impl fmt::Display for Spec {
 }
 
 impl Spec {
-    /// Reads `name` or `name:key=value,…` against a catalog of `what` ("rule", "problem").
+    /// Reads `name` or `name:key=value,…` against a catalog of `what` ("method", "problem").
     ///
     /// # Errors
     /// Says which part of the text is wrong and what would be right.
@@ -208,7 +215,7 @@ impl Spec {
         Ok(spec)
     }
 
-    /// A spec whose parameters have these values, of which those that differ from the default are given.
+    /// A spec whose parameters have these values. Only values that differ from the default are printed.
     pub(crate) fn of(info: &'static Info, values: Vec<Option<Value>>) -> Spec {
         let differs = |(parameter, value): (&Parameter, Option<Value>)| {
             value.filter(|value| match (parameter.default, value) {
@@ -334,10 +341,7 @@ impl Parameter {
                 let example = format!("{owner}:{}={}", self.name, self.example());
                 Err(SpecError::Missing { owner, name: self.name, meaning: self.meaning, example })
             }
-            Some(Value::Number(v)) if !self.kind.allows(v) => {
-                let must = self.kind.must();
-                Err(SpecError::BadValue { owner, name: self.name, given: number(v), must })
-            }
+            Some(Value::Number(v)) => self.kind.check(owner, self.name, v),
             _ => Ok(()),
         }
     }
@@ -384,7 +388,7 @@ pub enum SpecError {
     /// No method or problem has this name.
     #[error("unknown {what} `{given}`{hint} (known: {known})")]
     UnknownName {
-        /// "rule" or "problem".
+        /// "method" or "problem".
         what: &'static str,
         /// The name in the text.
         given: String,

@@ -318,6 +318,7 @@ fn observers_can_stop_a_run() {
         let wanted = if stop == 9 { Outcome::Finished } else { Outcome::Stopped { step: stop } };
         assert_eq!(run.outcome, wanted, "at x_T there is nothing left to stop");
         assert_eq!((run.last.step, run.trace.len() as u64), (stop, stop + 1));
+        assert_eq!(Some(&run.last.x), run.trace.last().unwrap().x.as_ref());
         assert_eq!(after, (0..=stop).collect::<Vec<_>>(), "the second observer sees the last iterate too");
     }
 }
@@ -418,6 +419,17 @@ fn a_start_that_does_not_fit() {
 }
 
 #[test]
+fn an_average_that_cannot_be_used_is_refused() {
+    let (problem, mut rule) = (bowl(1), Scripted::new(Needs::default(), &[]));
+    let run = Minimizer::new(&problem).average(Some(Average::Exponential(1.0))).run(&mut rule, &[0.0], 0);
+    let error = run.unwrap_err();
+    assert!(
+        matches!(error, StartError::Average(_)) && error.to_string().contains("d=1 does not work"),
+        "{error}"
+    );
+}
+
+#[test]
 fn steps_below_the_bound_are_counted() {
     let run = run("polyak-bound:lower_bound=3", &half_square(), &[3.0], 10);
     // (4.5 − 3)/9·3 = 0.5: x_1 = 2.5, f = 3.125; (0.125/6.25)·2.5 = 0.05: x_2 = 2.45, f = 3.00125; x_3 ≈ 2.44949, f ≈ l.
@@ -465,12 +477,9 @@ fn a_rule_of_ones_own_behind_a_reference() {
         assert!((seen.grad_sum.unwrap() - g.iter().sum::<f64>()).abs() <= 1e-12 * seen.grad_norm);
     }
     // What is not asked for is not measured.
-    let mut plain = Scripted::new(Needs::default(), &[(0.1, Point::Here)]);
-    minimize(&problem, &mut plain, &x0, 1).unwrap();
-    assert_eq!(
-        (plain.shown[0].x0_norm, plain.shown[0].distance, plain.shown[0].grad_sum),
-        (None, None, None)
-    );
+    let mut free = Scripted::new(Needs::default(), &[(0.1, Point::Here)]);
+    minimize(&problem, &mut free, &x0, 1).unwrap();
+    assert_eq!((free.shown[0].x0_norm, free.shown[0].distance, free.shown[0].grad_sum), (None, None, None));
 }
 
 #[test]
@@ -491,16 +500,41 @@ fn points_of_large_problems_are_not_traced() {
     }
 }
 
+/// Without a trace and an average nobody looks at most points. The ends are the same, also of a run that diverges or is refused.
 #[test]
 fn choices_do_not_change_the_run() {
-    let problem = bowl(5);
-    let x0 = [0.0, 2.0, -1.0, 0.5, 3.0];
-    for spec in RULES {
-        let full = run(spec, &problem, &x0, 30);
-        let mut rule = spec.parse::<MethodSpec>().unwrap().build_rule(&RunInfo::of(&problem, 30)).unwrap();
-        let bare = Minimizer::new(&problem).trace(false).average(None).run(&mut rule, &x0, 30).unwrap();
-        assert_eq!((&bare.last, &bare.best, bare.outcome), (&full.last, &full.best, full.outcome), "{spec}");
-        assert_eq!((bare.average, bare.trace.len()), (None, 0));
+    let past_horizon = "inexact-polyak";
+    for n in [5, TRACED_DIMENSIONS + 4] {
+        let problem = bowl(n);
+        let x0: Vec<f64> = (0..n).map(|i| 3.0 * (i as f64).sin()).collect();
+        let mut ends = Vec::new();
+        for spec in RULES.iter().chain(&["gd:lr=5", past_horizon]) {
+            let run = |minimizer: Minimizer<'_, _>| {
+                let horizon = if *spec == past_horizon { 10 } else { 30 };
+                let method = spec.parse::<MethodSpec>().unwrap().build(&RunInfo::of(&problem, horizon));
+                minimizer.run(method.unwrap(), &x0, 30).unwrap()
+            };
+            let full = run(Minimizer::new(&problem));
+            let mut points = Vec::new();
+            let mut watch = |i: &Iterate<'_>| {
+                points.push(i.x.to_vec());
+                ControlFlow::Continue(())
+            };
+            let bare = || Minimizer::new(&problem).trace(false).average(None);
+            let uniform = Some(Average::Uniform);
+            let others =
+                [bare(), bare().observe(&mut watch), bare().trace(true), bare().average(uniform)].map(run);
+            for other in others {
+                let same = (&other.last, &other.best, other.outcome, other.below_bound);
+                assert_eq!(same, (&full.last, &full.best, full.outcome, full.below_bound), "{spec}");
+                assert!(other.average.is_none_or(|average| Some(average) == full.average), "{spec}");
+                assert!(other.trace.is_empty() || other.trace == full.trace, "{spec}");
+            }
+            assert_eq!(points.len(), full.trace.len());
+            assert_eq!((&points[full.best.step as usize], points.last()), (&full.best.x, Some(&full.last.x)));
+            ends.push(full.outcome.word());
+        }
+        assert_eq!(ends[RULES.len()..], ["diverged", "refused"]);
     }
 }
 

@@ -69,7 +69,7 @@ fn every_method_is_here() {
 }
 
 fn read<P: Parameters>(text: &str) -> P {
-    P::from_spec(&Spec::parse(text, "rule", &catalog()).unwrap_or_else(|error| panic!("{text}: {error}")))
+    P::from_spec(&Spec::parse(text, "method", &catalog()).unwrap_or_else(|error| panic!("{text}: {error}")))
 }
 
 fn default_is_the_tables<P: Parameters + Display>() {
@@ -222,7 +222,7 @@ fn values_out_of_range_are_refused_where_they_are_built() {
     );
     let no_epoch = SpsMax { cap: SpsMaxCap::Smooth, epoch: 0, ..Default::default() };
     refused(no_epoch.build(&run), "sps-max", &["epoch=0", "whole number from 1"]);
-    let half =
-        AdaptivePolyak { variant: AdaptivePolyakVariant::Epochs, epochs: Some(2.5), ..Default::default() };
-    refused(half.build(&run), "adaptive-polyak", &["epochs=2.5", "whole number"]);
+    let none =
+        AdaptivePolyak { variant: AdaptivePolyakVariant::Epochs, epochs: Some(0), ..Default::default() };
+    refused(none.build(&run), "adaptive-polyak", &["epochs=0", "whole number"]);
 }

@@ -88,6 +88,14 @@ impl From<std::convert::Infallible> for NoVector {
     }
 }
 
+#[test]
+fn an_average_that_cannot_be_used_is_refused() {
+    let session = || Session::new(build("gd:lr=0.5", 10), DenseF64::new(1)).unwrap();
+    assert!(session().average(None).is_ok() && session().average(Average::Exponential(0.5)).is_ok());
+    let error = session().average(Average::Polynomial(-5.0)).unwrap_err().to_string();
+    assert!(error.contains("γ=-5 does not work"), "{error}");
+}
+
 /// From 1 the points are 0.5 and 0.25, and 0.125 and 0.0625 after the average began.
 #[test]
 fn an_average_can_begin_in_the_middle_of_a_run() {
@@ -98,7 +106,7 @@ fn an_average_can_begin_in_the_middle_of_a_run() {
         session.advance(0.5 * x[0] * x[0], x, &gradient).unwrap();
     };
     (0..2).for_each(|_| step(&mut session, &mut x));
-    let mut session = session.average(Average::Uniform);
+    let mut session = session.average(Average::Uniform).unwrap();
     assert_eq!(session.evaluate(&x, |point| point[0]).unwrap(), 0.25, "no point is in it yet");
     (0..2).for_each(|_| step(&mut session, &mut x));
     assert_eq!(session.evaluate(&x, |point| point[0]).unwrap(), 0.5 * (0.125 + 0.0625));

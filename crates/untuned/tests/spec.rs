@@ -13,13 +13,13 @@ use untuned_theory::{ProblemSpec, problems};
 
 /// The entries of both catalogs, each with what it is called there.
 fn entries() -> Vec<(&'static str, &'static Info)> {
-    let rules = catalog().into_iter().map(|e| ("rule", e));
+    let rules = catalog().into_iter().map(|e| ("method", e));
     rules.chain(problems::catalog().into_iter().map(|e| ("problem", e))).collect()
 }
 
 fn parse(what: &'static str, text: &str) -> Result<Spec, SpecError> {
     match what {
-        "rule" => Spec::parse(text, what, &catalog()),
+        "method" => Spec::parse(text, what, &catalog()),
         _ => Spec::parse(text, what, &problems::catalog()),
     }
 }
@@ -49,6 +49,7 @@ fn value(parameter: &'static Parameter) -> BoxedStrategy<Value> {
             number(prop_oneof![Just(low), Just(high), low..=high].prop_map(|v| v as f64).boxed())
         }
         Kind::Word(words) => prop::sample::select(words).prop_map(Value::Word).boxed(),
+        other => panic!("no values for {other:?}"),
     }
 }
 
@@ -120,7 +121,7 @@ fn check(what: &'static str, text: &str) -> Result<(), TestCaseError> {
         Ok(spec) => {
             let printed = spec.to_string();
             prop_assert_eq!(parse(what, &printed), Ok(spec.clone()), "{:?} printed {:?}", text, printed);
-            if what == "rule" {
+            if what == "method" {
                 // Building and one step: refused or not, without a panic.
                 for steps in [0, 1, 1000, u64::MAX] {
                     let run = RunInfo { steps, f_star: Some(0.0) };
@@ -219,7 +220,7 @@ proptest! {
         for &(name, value) in &given {
             prop_assert!(same_bits(back.value(name), value));
         }
-        if what == "rule" {
+        if what == "method" {
             let spec: MethodSpec = text.parse().unwrap();
             let json = serde_json::to_string(&spec).unwrap();
             prop_assert_eq!(serde_json::from_str::<MethodSpec>(&json).unwrap(), spec);
@@ -249,14 +250,14 @@ proptest! {
 
     #[test]
     fn any_text(text in prop_oneof!["\\PC{0,40}", "[a-z:=,.0-9-]{0,40}", "(gd|dog|decsps):[a-z0-9_=,]{0,20}"]) {
-        check("rule", &text)?;
+        check("method", &text)?;
         check("problem", &text)?;
     }
 
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         let text = String::from_utf8_lossy(&bytes);
-        check("rule", &text)?;
+        check("method", &text)?;
         check("problem", &text)?;
     }
 
@@ -301,7 +302,7 @@ fn an_unknown_rule_suggests_the_nearest() {
         says(text, &[&format!("did you mean `{nearest}`?"), text.split(':').next().unwrap()]);
     }
     let (error, message) = rule_error("lion");
-    assert!(matches!(error, SpecError::UnknownName { what: "rule", .. }));
+    assert!(matches!(error, SpecError::UnknownName { what: "method", .. }));
     for entry in RULES {
         assert!(message.contains(entry.name), "{message} lists {}", entry.name);
     }

@@ -5,12 +5,12 @@
 #[path = "../../../untuned/tests/official/cases.rs"]
 mod cases;
 
-mod around;
 mod batches;
 mod contract;
 mod devices;
 mod golden;
 mod half;
+mod options;
 mod own;
 mod readme;
 mod reference;

@@ -48,7 +48,7 @@ fn every_method_goes_on_bit_for_bit() {
 #[test]
 fn through_files_and_with_an_average() {
     let folder = tempfile::tempdir().unwrap();
-    let new = || Stepper::from_method(support::method("dog", 20)).average(Average::Polynomial(8.0));
+    let new = || Stepper::from_method(support::method("dog", 20)).average(Average::Polynomial(8.0)).unwrap();
     let (mut whole, mut module) = (new(), Six::new(&START, 4, DType::F32));
     for t in 0..5 {
         step(&mut whole, &mut module, t);
@@ -117,7 +117,7 @@ fn a_record_of_an_older_layout_is_refused() {
 fn a_record_of_another_configuration_is_refused() {
     let made = |method: &str| Stepper::from_method(support::method(method, 9));
     let averaged =
-        |decay| Stepper::from_method(support::method("dog", 9)).average(Average::Polynomial(decay));
+        |decay| Stepper::from_method(support::method("dog", 9)).average(Average::Polynomial(decay)).unwrap();
     let new = |spec: &str, steps| Stepper::new(spec, steps).unwrap();
     let cases = [
         (

@@ -248,7 +248,7 @@ fn show(rate: &Rate, module: &Six, gradient: f64) -> usize {
     let id = module.list.as_ref().unwrap().id;
     gradients.remove::<1>(id).unwrap();
     gradients.register(id, Tensor::<1>::full([6], gradient, &device().inner()));
-    rate.observe(module, &loss, &mut gradients);
+    rate.observe(module, &Tensor::<1>::full([1], 1.0, &device()), &mut gradients);
     gradients.len()
 }
 
@@ -266,6 +266,20 @@ fn only_the_mean_of_the_batches_counts() {
     assert_eq!([show(&rate, &module, f64::NAN), show(&rate, &module, 1.0)], [0, 0]);
     assert_eq!(rate.step(), 0.0);
     assert!(matches!(rate.error(), Some(StepError::Refused(Refusal::Gradient { step: 1, .. }))));
+}
+
+/// The loss and the gradient are finite here, and the parameters are not: neither is `‖x_0‖`, or the distance from it.
+#[test]
+fn parameters_that_are_not_finite_take_the_gradients_away() {
+    let (module, mut numbers) = (Six::new(&START, 0, DType::F32), START);
+    numbers[2] = f64::INFINITY;
+    let broken = Six::new(&numbers, 0, DType::F32);
+    for (first, shown) in [(&broken, [0, 0]), (&module, [1, 0])] {
+        let mut rate = Rate::new("dog", 20).unwrap();
+        assert_eq!([show(&rate, first, 1.0), show(&rate, &broken, 1.0)], shown);
+        assert_eq!(rate.step(), 0.0);
+        assert!(matches!(rate.error(), Some(StepError::Refused(Refusal::NotFinite { .. }))), "{rate:?}");
+    }
 }
 
 /// A refused first step leaves no start behind.

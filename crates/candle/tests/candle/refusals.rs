@@ -3,7 +3,7 @@
 use crate::support::{self, MATRIX, Run, START, problem, specs};
 use candle_core::{Context as _, DType, Device, Tensor, Var};
 use candle_nn::Optimizer;
-use untuned::{Refusal, StepKind};
+use untuned::{Average, Refusal, StepKind};
 use untuned_candle::{Config, Error, Untuned};
 
 fn state(run: &Run) -> Vec<u8> {
@@ -79,6 +79,18 @@ fn a_rate_that_the_variables_cannot_hold_is_refused() {
         assert!(matches!(error, Error::Refused { .. }), "{error}");
         assert_eq!(run.x(), START);
         assert_eq!(state(&run), before);
+    }
+}
+
+#[test]
+fn an_average_that_cannot_be_used_is_refused() {
+    for (average, words) in [
+        (Average::Polynomial(-5.0), "γ=-5 does not work, γ must be a finite number, 0 or more"),
+        (Average::Exponential(1.0), "d=1 does not work, d must be a number from 0 on, below 1"),
+    ] {
+        let config = Config { average: Some(average), ..Config::new("dog", 50).unwrap() };
+        let error = Untuned::new(vec![Var::new(&[1f32], &Device::Cpu).unwrap()], config).unwrap_err();
+        assert!(matches!(error, Error::Spec(_)) && error.to_string().contains(words), "{error}");
     }
 }
 

@@ -56,7 +56,8 @@ impl<M: Optimizer + Clone> Reference<M> {
     }
 
     pub fn of(config: &Config<M>, start: &[f64], space: DenseF64) -> Reference<M> {
-        let mut session = Session::new(config.method.clone(), space).unwrap().average(config.average);
+        let mut session =
+            Session::new(config.method.clone(), space).unwrap().average(config.average).unwrap();
         session.options = StepOptions { rate: 1.0, clip: config.clip, weight_decay: config.weight_decay };
         Reference { session, x: start.to_vec() }
     }

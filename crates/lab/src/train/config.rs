@@ -268,10 +268,11 @@ mod average {
         let number = |default: f64| if given.is_empty() { Some(default) } else { given.parse().ok() };
         let read = match name {
             "uniform" if given.is_empty() => Some(Average::Uniform),
-            "polynomial" => number(8.0).filter(|g: &f64| g.is_finite() && *g >= 0.0).map(Average::Polynomial),
-            "ema" => number(0.999).filter(|d| (0.0..1.0).contains(d)).map(Average::Exponential),
+            "polynomial" => number(8.0).map(Average::Polynomial),
+            "ema" => number(0.999).map(Average::Exponential),
             _ => None,
         };
+        let read = read.and_then(|average| average.check().ok());
         let wrong = || serde::de::Error::custom(format!("optimizer.average is {text:?}; {KNOWN}"));
         read.map(Some).ok_or_else(wrong)
     }

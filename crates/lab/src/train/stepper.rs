@@ -62,7 +62,7 @@ impl<'a, D: Device> Stepper<'a, D> {
         let x = device.parameters(x0)?;
         let gradient = space.zeros()?;
         let mean = if config.accumulate > 1 { Some(space.zeros()?) } else { None };
-        let mut session = Session::reserving(method, space, SCALARS)?.average(config.optimizer.average);
+        let mut session = Session::reserving(method, space, SCALARS)?.average(config.optimizer.average)?;
         session.start(&x)?;
         let evaluated = session.has_evaluation_point().then(|| session.space().zeros()).transpose()?;
         let (batches, optimizer) = (config.accumulate, config.optimizer);

@@ -179,7 +179,7 @@ pub fn session<S: Space<Error: std::fmt::Debug>>(spec: &str, space: S, x: &S::Ve
     let method = build(spec).unwrap_or_else(|| panic!("{spec} cannot be built"));
     let mut session = Session::new(method, space).unwrap();
     if spec == "adamw" {
-        session = session.average(Average::Exponential(0.9));
+        session = session.average(Average::Exponential(0.9)).unwrap();
     }
     session.start(x).unwrap();
     session

@@ -33,7 +33,7 @@ parameters! {
         /// continuous (ours): full steps, refined on failure; epochs: as Hazan & Kakade
         variant: AdaptivePolyakVariant = Continuous;
         /// K, the number of epochs, of T/K steps rounded up
-        epochs: Option<f64> = "log2(T), rounded up", Whole(1, 1_000_000);
+        epochs: Option<u64> = "log2(T), rounded up", Whole(1, 1_000_000);
         /// where an epoch starts: x_0 (as published) or the best iterate
         restart: AdaptivePolyakRestart = Origin;
     }
@@ -65,40 +65,57 @@ words! {
 /// What is known of the steps before.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AdaptiveState {
-    /// `T`.
-    horizon: u64,
-    /// The steps of an epoch.
-    length: NonZeroU64,
+    /// The epochs of `variant=epochs`.
+    epochs: Option<Epochs>,
     /// `f̃`, the refined bound.
     bound: f64,
     /// How far `f̃` was below the value that it was set from.
     aim: Option<f64>,
     /// The best point so far.
-    best: Option<Seen>,
+    best: Option<PastPoint>,
     /// `x_0`, for epochs that start there.
-    origin: Option<Seen>,
+    origin: Option<PastPoint>,
     /// The smallest loss of the current epoch.
     epoch_best: Option<f64>,
 }
 
+/// How the steps of a run are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Epochs {
+    /// `T`.
+    horizon: u64,
+    /// The steps of an epoch.
+    length: NonZeroU64,
+}
+
+impl Epochs {
+    /// By default log2(T) of them, rounded up.
+    fn new(run: &RunInfo, count: Option<u64>) -> Epochs {
+        let steps = run.steps.max(1);
+        let log2_up = u64::from(u64::BITS - (steps - 1).leading_zeros());
+        let length = steps.div_ceil(count.unwrap_or(log2_up.max(1)));
+        Epochs { horizon: run.steps, length: NonZeroU64::new(length).unwrap_or(NonZeroU64::MIN) }
+    }
+}
+
 /// What the rule remembers of a point.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct Seen {
+struct PastPoint {
     loss: f64,
     grad_norm: f64,
 }
 
 impl Start for AdaptivePolyak {
     fn start(&self, run: &RunInfo) -> Result<AdaptiveState, SpecError> {
-        if self.variant != AdaptivePolyakVariant::Epochs {
-            refuse_others(self, &["epochs", "restart"], "variant=epochs")?;
-        }
-        let steps = run.steps.max(1);
-        let log2_up = u64::from(u64::BITS - (steps - 1).leading_zeros());
-        let count = self.epochs.map_or(log2_up.max(1), |k| k as u64);
+        let epochs = match self.variant {
+            AdaptivePolyakVariant::Epochs => Some(Epochs::new(run, self.epochs)),
+            AdaptivePolyakVariant::Continuous => {
+                refuse_others(self, &["epochs", "restart"], "variant=epochs")?;
+                None
+            }
+        };
         Ok(AdaptiveState {
-            horizon: run.steps,
-            length: NonZeroU64::new(steps.div_ceil(count)).unwrap_or(NonZeroU64::MIN),
+            epochs,
             bound: self.lower_bound,
             aim: None,
             best: None,
@@ -139,9 +156,8 @@ impl StepRule for Running<AdaptivePolyak> {
 
     fn step(&mut self, seen: &Observation) -> Result<Step, Refusal> {
         seen.check(self.needs())?;
-        let AdaptiveState { horizon, length, bound, aim, best, origin, epoch_best } = self.state;
-        let epochs = self.variant == AdaptivePolyakVariant::Epochs;
-        if epochs && seen.step >= horizon {
+        let AdaptiveState { epochs, bound, aim, best, origin, epoch_best } = self.state;
+        if let Some(Epochs { horizon, .. }) = epochs.filter(|epochs| seen.step >= epochs.horizon) {
             let remedy =
                 "make it with a larger number of steps, or use `variant=continuous`, which has no horizon";
             return Err(Refusal::PastHorizon { step: seen.step, horizon, remedy });
@@ -149,9 +165,9 @@ impl StepRule for Running<AdaptivePolyak> {
         if seen.grad_norm == 0.0 {
             return Ok(Step::STATIONARY);
         }
-        let here = Seen { loss: seen.loss()?, grad_norm: seen.grad_norm };
+        let here = PastPoint { loss: seen.loss()?, grad_norm: seen.grad_norm };
         let improved = best.is_none_or(|b| here.loss < b.loss);
-        // Ties go to the later point, as in the loop that keeps the iterate itself.
+        // Ties go to the later point, as in the session, which keeps the point itself.
         let best = best.filter(|b| b.loss < here.loss).unwrap_or(here);
         let origin = origin.unwrap_or(here);
         let epoch_best = epoch_best.map_or(here.loss, |b| b.min(here.loss));
@@ -165,12 +181,13 @@ impl StepRule for Running<AdaptivePolyak> {
         };
 
         let restart = self.restart();
-        let (due, shrink) =
-            if epochs { (seen.step > 0 && seen.step % length == 0, 2.0) } else { (!improved, 1.0) };
+        let (due, shrink, reached) = match epochs {
+            Some(Epochs { length, .. }) => (seen.step > 0 && seen.step % length == 0, 2.0, epoch_best),
+            None => (!improved, 1.0, best.loss),
+        };
         let start = if restart == Point::Origin { origin } else { best };
         // From a point that is no better than the bound there is no step: then the run goes on from here.
         let refine = due && start.loss > trusted;
-        let reached = if epochs { epoch_best } else { best.loss };
         let bound = if refine { midpoint(reached, trusted) } else { trusted };
         let aim = if refine { reached - bound } else { aim };
         let (point, at) = if refine { (restart, start) } else { (Point::Here, here) };

@@ -79,9 +79,8 @@ impl StepRule for Running<Decsps> {
 
 /// `‖g + s·1‖` from `‖g‖` and the sum of `g`.
 fn shifted_norm(seen: &Observation, shift: f64) -> Result<f64, Refusal> {
-    let sum = seen.grad_sum.ok_or(Refusal::Missing { step: seen.step, what: "grad_sum" })?;
-    let dimension = seen.dimension.ok_or(Refusal::Missing { step: seen.step, what: "dimension" })?;
-    let entries = dimension as f64;
+    let sum = seen.required("grad_sum", seen.grad_sum)?;
+    let entries = seen.required("dimension", seen.dimension)? as f64;
     let squared = seen.grad_norm * seen.grad_norm + 2.0 * shift * sum + entries * shift * shift;
     if squared.is_normal() && squared > 0.0 {
         return Ok(squared.sqrt());

@@ -73,12 +73,11 @@ impl StepRule for Running<Dog> {
 
     fn step(&mut self, seen: &Observation) -> Result<Step, Refusal> {
         seen.check(self.needs())?;
-        let missing = |what| Refusal::Missing { step: seen.step, what };
-        let distance = seen.distance.ok_or(missing("distance"))?;
-        let x0_norm = seen.x0_norm.ok_or(missing("x0_norm"))?;
         if seen.grad_norm == 0.0 {
             return Ok(Step::STATIONARY);
         }
+        let distance = seen.required("distance", seen.distance)?;
+        let x0_norm = seen.required("x0_norm", seen.x0_norm)?;
         let first = self.first_step.filter(|_| self.state.radius.is_none());
         let guess = if self.first_step.is_some() { 0.0 } else { self.eps_rel * (1.0 + x0_norm) };
         let radius = self.state.radius.unwrap_or(guess).max(distance);

@@ -67,11 +67,10 @@ impl StepRule for Running<Dowg> {
 
     fn step(&mut self, seen: &Observation) -> Result<Step, Refusal> {
         seen.check(self.needs())?;
-        let distance = seen.distance.ok_or(Refusal::Missing { step: seen.step, what: "distance" })?;
         if seen.grad_norm == 0.0 {
             return Ok(Step::STATIONARY);
         }
-        let radius = self.state.radius.max(distance);
+        let radius = self.state.radius.max(seen.required("distance", seen.distance)?);
         let root = vector::norm(&[self.state.root, radius * seen.grad_norm]);
         if root.is_infinite() {
             return Err(seen.overflow(0.0));

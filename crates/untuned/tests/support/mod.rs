@@ -53,7 +53,7 @@ where
 
     /// The same, with an average of its points.
     pub fn averaged(self, average: Average) -> Run<M, S> {
-        let mut session = self.session.average(average);
+        let mut session = self.session.average(average).unwrap();
         assert!(session.start(&self.x).is_ok(), "no room for the vectors");
         Run { session, average: Some(average), x: self.x }
     }

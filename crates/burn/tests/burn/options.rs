@@ -1,8 +1,8 @@
-//! What can be put around a method: clipping by the global norm, the best weights, weight decay, a factor of the rate.
+//! The options of a stepper: clipping by the global norm, the best weights, weight decay, a factor of the rate.
 
-use crate::support::{START, Six, specs, step};
-use burn::tensor::DType;
-use untuned::Optimizer as _;
+use crate::support::{START, Six, device, specs, step};
+use burn::tensor::{DType, Tensor};
+use untuned::{Average, Optimizer as _};
 use untuned_burn::{StepError, Stepper};
 
 /// One norm for the whole gradient: every tensor is scaled alike, as `torch.nn.utils.clip_grad_norm_` does.
@@ -54,7 +54,7 @@ fn the_best_weights_are_kept() {
         for t in 0..8 {
             let before = module.bits();
             let report = step(&mut stepper, &mut module, t);
-            assert_eq!(report.best, report.loss < lowest);
+            assert_eq!(report.best, report.loss <= lowest);
             if report.best {
                 (lowest, at) = (report.loss, before);
             }
@@ -67,18 +67,50 @@ fn the_best_weights_are_kept() {
     }
 }
 
+/// As in `minimize`.
+#[test]
+fn a_tie_goes_to_the_later_point() {
+    let mut stepper = Stepper::new("gd:lr=0.3", 9).unwrap().keep_best();
+    let mut module = Six::new(&START, 4, DType::F32);
+    let mut at = Vec::new();
+    for (t, (loss, is_best)) in [(2.0, true), (1.0, true), (1.0, true), (3.0, false)].into_iter().enumerate()
+    {
+        let before = module.bits();
+        let gradients = module.gradients(&module.loss(t as u64, 0.0, 0));
+        let loss = Tensor::<1>::full([1], loss, &device());
+        assert_eq!(stepper.step(loss, &mut module, gradients).unwrap().best, is_best, "step {t}");
+        if is_best {
+            assert_ne!(before, at, "step {t}");
+            at = before;
+        }
+    }
+    let (loss, best) = stepper.best(&module).unwrap().unwrap();
+    assert_eq!((loss, best.bits()), (1.0, at));
+}
+
+#[test]
+fn an_average_that_cannot_be_used_is_refused() {
+    let averaged = |average| Stepper::new("gd:lr=0.3", 9).unwrap().average(average);
+    assert!(averaged(Average::Exponential(0.5)).is_ok());
+    let error = averaged(Average::Polynomial(-5.0)).unwrap_err();
+    assert!(
+        matches!(error, StepError::Spec(_)) && error.to_string().contains("γ=-5 does not work"),
+        "{error}"
+    );
+}
+
 /// A scalar rule decays all parameters, an optimizer the matrices.
 #[test]
 fn what_decays() {
     for (spec, list_decays) in [("gd:lr=0.1", true), ("sgd-momentum:lr=0.1,momentum=0", false)] {
-        let [plain, decayed] = [0.0, 0.5].map(|decay| {
+        let [free, decayed] = [0.0, 0.5].map(|decay| {
             let mut module = Six::new(&START, 4, DType::F64);
             step(&mut Stepper::new(spec, 9).unwrap().weight_decay(decay).unwrap(), &mut module, 0);
             module.numbers()
         });
-        for (i, (plain, decayed)) in plain.into_iter().zip(decayed).enumerate() {
+        for (i, (free, decayed)) in free.into_iter().zip(decayed).enumerate() {
             let expected = if i < 4 || list_decays { START[i] * 0.05 } else { 0.0 };
-            assert!((plain - decayed - expected).abs() < 1e-12, "{spec}: {i}");
+            assert!((free - decayed - expected).abs() < 1e-12, "{spec}: {i}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a run puts around its method: several batches in a step, frozen tensors, averages, clipping; and what it tells.
+//! The options of a run: several batches in a step, frozen tensors, averages, clipping; and what it reports.
 
 use super::*;
 
@@ -125,6 +125,8 @@ fn what_does_not_go_together_is_refused() {
         (&["steps=4000000000", "accumulate=2"], &["accumulate is 2", "4294967295"]),
         (&["optimizer.average=median"], &["optimizer.average is \"median\"", "ema:0.999"]),
         (&["optimizer.average=ema:1"], &["ema:1", "below 1"]),
+        (&["optimizer.average=polynomial:-5"], &["polynomial:-5", "at least 0"]),
+        (&["optimizer.average=polynomial:inf"], &["polynomial:inf", "at least 0"]),
     ] {
         let mut overrides = Overrides::default();
         set.iter().for_each(|text| overrides.set(text).unwrap());
