@@ -8,6 +8,7 @@ use untuned::{Refusal, SessionError, SpecError};
 /// Why no step was made. The module and the method are as they were.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum StepError {
     /// The method's text is wrong, or the method needs something that was not given.
     #[error(transparent)]
@@ -17,10 +18,7 @@ pub enum StepError {
     Refused(#[from] Refusal),
     /// The loss is not one number.
     #[error("the loss has {numbers} numbers and not one; take its mean, and differentiate that")]
-    Loss {
-        /// How many it has.
-        numbers: usize,
-    },
+    Loss { numbers: usize },
     /// Nothing was added up before the step.
     #[error("no batch was added before the step; call `Accumulated::add` for each")]
     NoBatch,
@@ -31,7 +29,6 @@ pub enum StepError {
     Disagreement {
         /// The first replica that differs.
         replica: usize,
-        /// Its loss.
         found: f64,
         /// The loss of the first one.
         first: f64,
@@ -52,7 +49,6 @@ pub enum StepError {
     Type {
         /// The parameter's path in the module.
         name: String,
-        /// Its type.
         dtype: DType,
     },
     /// A gradient is of another type or shape than its parameter.
@@ -73,9 +69,7 @@ pub enum StepError {
     Device {
         /// The parameter's path in the module.
         name: String,
-        /// Where it is now.
         found: String,
-        /// Where it was.
         expected: String,
     },
     /// The module is not the one of the steps before.
@@ -86,47 +80,26 @@ pub enum StepError {
     },
     /// The method takes the gradient as it is.
     #[error("`{method}` takes the gradient as it is: clipping has no effect on it; leave `clip` out")]
-    Clip {
-        /// The method.
-        method: String,
-    },
-    /// A number around a step makes no sense.
-    #[error("{what} is {value}; it must be finite and {must}")]
-    Setting {
-        /// What was set.
-        what: &'static str,
-        /// The value.
-        value: f64,
-        /// What it must be.
-        must: &'static str,
-    },
+    Clip { method: String },
+    /// An option of the step cannot be used.
+    #[error("{what} is {value}; it must be {must}")]
+    Option { what: &'static str, value: f64, must: &'static str },
     /// The rule jumps back to points that it keeps, which a rate alone cannot do.
     #[error(
         "`{rule}` jumps back to earlier points, which a learning rate cannot express; use `Stepper` for it"
     )]
-    Jumps {
-        /// The rule.
-        rule: String,
-    },
-    /// The rule needs the parameters of the beginning, and a scheduler's record cannot hold them.
+    Jumps { rule: String },
+    /// The rule needs the initial parameters, and a scheduler's record cannot hold them.
     #[error(
-        "`{rule}` needs the parameters of the beginning after a record was loaded; call `Rate::start_from` with them"
+        "`{rule}` needs the initial parameters, which a scheduler's record does not hold; call `Rate::start_from`"
     )]
-    NoStart {
-        /// The rule.
-        rule: String,
-    },
+    NoStart { rule: String },
     /// A record has another layout.
     #[error(
         "the record was written by {} version (format {found}), and this one reads format {reads}",
         if found < reads { "an older" } else { "a newer" }
     )]
-    Format {
-        /// The number of its layout.
-        found: u32,
-        /// The number of the layout that is read here.
-        reads: u32,
-    },
+    Format { found: u32, reads: u32 },
     /// A record does not fit.
     #[error("the record does not fit: {0}")]
     Record(String),

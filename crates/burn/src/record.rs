@@ -89,7 +89,7 @@ impl<M: Optimizer> MadeFor<M> {
             return None;
         }
         // Where a text is missing, the numbers tell two methods apart.
-        let untold = self.text.is_none() || here.text.is_none();
+        let ambiguous = self.text.is_none() || here.text.is_none();
         let words = |made: &MadeFor<M>| {
             let mut words = match &made.text {
                 Some((spec, steps)) => format!("`{spec}` for {steps} steps"),
@@ -98,7 +98,7 @@ impl<M: Optimizer> MadeFor<M> {
             if let Some(average) = made.average {
                 words += &format!(", averaged ({average:?})");
             }
-            if untold {
+            if ambiguous {
                 words +=
                     &format!(" that began as {}", serde_json::to_string(&made.method).unwrap_or_default());
             }
@@ -179,13 +179,12 @@ impl<M: Optimizer + Clone + PartialEq + Serialize + DeserializeOwned> Stepper<M>
             space.scales = saved.scales;
         }
         let mut session = self.new_session(space)?;
-        let names = session.vector_names();
-        session.rewind(saved.state.clone());
-        if session.vector_names() != names {
+        if !session.accepts(&saved.state) {
             return Err(StepError::Record(
-                "its numbers are not those of the method that it names".to_string(),
+                "it is damaged: its numbers are of another method than it says".to_string(),
             ));
         }
+        session.rewind(saved.state.clone());
         let mut best = None;
         if session.steps() > 0 {
             session.load(saved.state, &x, |space, name, to| {

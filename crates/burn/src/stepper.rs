@@ -112,8 +112,7 @@ impl<M: Optimizer + Clone> Stepper<M> {
     /// # Errors
     /// When it is negative or not finite.
     pub fn weight_decay(mut self, decay: f64) -> Result<Stepper<M>, StepError> {
-        check("the weight decay", decay, decay >= 0.0, "0 or more")?;
-        self.options.weight_decay = decay;
+        self.options = checked(StepOptions { weight_decay: decay, ..self.options })?;
         Ok(self)
     }
 
@@ -122,12 +121,11 @@ impl<M: Optimizer + Clone> Stepper<M> {
     /// # Errors
     /// When it is not positive, or when clipping has no effect on the method: see [`Optimizer::clips`].
     pub fn clip(mut self, norm: f64) -> Result<Stepper<M>, StepError> {
-        check("the clipping norm", norm, norm > 0.0, "above 0")?;
-        if !self.method().clips() {
-            return Err(StepError::Clip { method: self.method().name().to_string() });
+        self.options = checked(StepOptions { clip: Some(norm), ..self.options })?;
+        match self.method().clips() {
+            true => Ok(self),
+            false => Err(StepError::Clip { method: self.method().name().to_string() }),
         }
-        self.options.clip = Some(norm);
-        Ok(self)
     }
 
     /// Keeps a copy of the parameters with the lowest loss, for [`Stepper::best`]; ties go to the later one. The loss is the one that
@@ -149,8 +147,7 @@ impl<M: Optimizer + Clone> Stepper<M> {
     /// # Errors
     /// When it is negative or not finite.
     pub fn set_rate(&mut self, factor: f64) -> Result<(), StepError> {
-        check("the factor of the rate", factor, factor >= 0.0, "0 or more")?;
-        self.options.rate = factor;
+        self.options = checked(StepOptions { rate: factor, ..self.options })?;
         Ok(())
     }
 
@@ -300,7 +297,7 @@ impl<M: Optimizer + Clone> Stepper<M> {
         self.session.as_ref().map_or(&self.made_for.method, Session::method)
     }
 
-    /// What a user should know of how the run goes: an estimate that is stuck, a rate that grows without end.
+    /// A warning if the run looks wrong: an estimate that never moves, or a rate that grows without bound.
     pub fn warning(&self) -> Option<String> {
         self.method().warning()
     }
@@ -323,6 +320,10 @@ pub(crate) fn one<const D: usize>(loss: Tensor<D>) -> Result<Tensor<1>, StepErro
     }
 }
 
-fn check(what: &'static str, value: f64, fits: bool, must: &'static str) -> Result<(), StepError> {
-    if fits && value.is_finite() { Ok(()) } else { Err(StepError::Setting { what, value, must }) }
+/// The options, if they can be used.
+fn checked(options: StepOptions) -> Result<StepOptions, StepError> {
+    match options.wrong() {
+        Some((what, value, must)) => Err(StepError::Option { what, value, must }),
+        None => Ok(options),
+    }
 }

@@ -1,5 +1,5 @@
 use candle_core::Var;
-use untuned::{Average, Method, MethodSpec, Optimizer, RunInfo};
+use untuned::{Average, Method, MethodSpec, Optimizer, RunInfo, StepOptions};
 
 use crate::Error;
 
@@ -71,25 +71,29 @@ impl<M: Optimizer> Config<M> {
         self.method.needs().loss
     }
 
+    /// The options around a step.
+    pub(crate) fn options(&self) -> StepOptions {
+        StepOptions { weight_decay: self.weight_decay, clip: self.clip, ..StepOptions::default() }
+    }
+
     /// Refuses numbers that cannot be used.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        check_not_negative("weight_decay", self.weight_decay)?;
-        if let Some(clip) = self.clip {
-            check(clip.is_finite() && clip > 0.0, "clip", clip, "finite and above 0")?;
-            if !self.method.clips() {
-                return Err(Error::NoClipping { method: self.method.name().to_string() });
-            }
+        check(&self.options())?;
+        if self.clip.is_some() && !self.method.clips() {
+            return Err(Error::NoClipping { method: self.method.name().to_string() });
         }
         self.average.map(Average::check).transpose()?;
         Ok(())
     }
 }
 
-fn check(fits: bool, what: &'static str, value: f64, want: &'static str) -> Result<(), Error> {
-    if fits { Ok(()) } else { Err(Error::Number { what, value, want }) }
-}
-
-/// Refuses what is not finite, and what is below 0.
-pub(crate) fn check_not_negative(what: &'static str, value: f64) -> Result<(), Error> {
-    check(value.is_finite() && value >= 0.0, what, value, "finite, and 0 or more")
+/// Refuses options that cannot be used.
+pub(crate) fn check(options: &StepOptions) -> Result<(), Error> {
+    match options.wrong() {
+        Some(("rate", value, want)) => {
+            Err(Error::Number { what: "the learning rate that was set", value, want })
+        }
+        Some((what, value, want)) => Err(Error::Number { what, value, want }),
+        None => Ok(()),
+    }
 }

@@ -8,9 +8,10 @@ use untuned::{Refusal, SpecError};
 /// Why there was no step, or no optimizer. Except for [`Error::Broken`], and for [`Error::Candle`] on a device that fails, nothing
 /// has changed.
 ///
-/// Candle's traits want Candle's error: `?` makes one of this, and [`Error::of`] finds this one in it again.
+/// Through Candle's traits `?` makes this Candle's error. [`Error::of`] gets it back.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum Error {
     /// There is no such method, or it lacks something.
     #[error(transparent)]
@@ -18,9 +19,7 @@ pub enum Error {
     /// A number of the configuration, or the learning rate that was set, cannot be used.
     #[error("{what} is {value}; it must be {want}")]
     Number {
-        /// What it is.
         what: &'static str,
-        /// What was given.
         value: f64,
         /// What would do.
         want: &'static str,
@@ -29,23 +28,16 @@ pub enum Error {
     #[error(
         "`{method}` sees the gradient as it is, so that clipping has no effect: leave `clip` out, or choose another method"
     )]
-    NoClipping {
-        /// The method.
-        method: String,
-    },
+    NoClipping { method: String },
     /// There is nothing to train.
     #[error("there are no variables to train: all are frozen or hold integers, or none were given")]
     NoVariables,
     /// Two variables have one name.
     #[error("two variables are called {name:?}: what is saved under a name must be one of them")]
-    OneName {
-        /// The name.
-        name: String,
-    },
+    OneName { name: String },
     /// The variables are not finite.
     #[error("the norm of the variables is {norm}{}", because(names))]
     Start {
-        /// Their norm.
         norm: f64,
         /// Those that hold what is not finite.
         names: Vec<String>,
@@ -61,59 +53,33 @@ pub enum Error {
     /// The variables are not all of one kind.
     #[error(
         "{} is {} on {}, and {} is {} on {}: all variables that are trained must be of one dtype and on one device; freeze the others, or convert them",
-        _0.name, _0.dtype.as_str(), place(&_0.device), _1.name, _1.dtype.as_str(), place(&_1.device)
+        _0.name, _0.dtype.as_str(), device_name(&_0.device), _1.name, _1.dtype.as_str(), device_name(&_1.device)
     )]
     Mixed(Box<Kind>, Box<Kind>),
     /// A variable of numbers that cannot be trained.
     #[error("{name} is {}: only f64, f32, f16 and bf16 can be trained; freeze it, or convert it", dtype.as_str())]
-    Dtype {
-        /// The variable.
-        name: String,
-        /// Its numbers.
-        dtype: DType,
-    },
+    Dtype { name: String, dtype: DType },
     /// Variables got no gradient.
     #[error(
         "no gradient reached {}. Candle's fused `layer_norm`, `rms_norm`, `softmax_last_dim`, `rope` and `sdpa` have none and do not say so: \
          train with `layer_norm_slow`, `RmsNorm::forward_diff`, `softmax`, `rope_slow`. List variables to leave unchanged in `frozen`",
         list(names)
     )]
-    NoGradient {
-        /// The variables.
-        names: Vec<String>,
-    },
+    NoGradient { names: Vec<String> },
     /// A gradient does not fit its variable.
     #[error("the gradient of {name} has the {what} {gradient}, the variable {variable}")]
-    Gradient {
-        /// The variable.
-        name: String,
-        /// What does not fit.
-        what: &'static str,
-        /// What the gradient has.
-        gradient: String,
-        /// What the variable has.
-        variable: String,
-    },
+    Gradient { name: String, what: &'static str, gradient: String, variable: String },
     /// The loss is not one number.
     #[error("the loss is {} of shape {shape:?}; it must be one floating-point number: take the mean", dtype.as_str())]
-    Loss {
-        /// Its shape.
-        shape: Vec<usize>,
-        /// Its numbers.
-        dtype: DType,
-    },
+    Loss { shape: Vec<usize>, dtype: DType },
     /// The method needs the loss, and got only gradients.
     #[error(
         "`{method}` needs the loss, which `step` does not see: call `backward_step(&loss)`, or `step_with_loss(&gradients, &loss)`"
     )]
-    LossNeeded {
-        /// The method.
-        method: String,
-    },
+    LossNeeded { method: String },
     /// The method refused the step: a loss or a gradient is not finite, or too large, or the run is longer than it was made for.
     #[error("{refusal}{}", because(variables))]
     Refused {
-        /// Why.
         refusal: Refusal,
         /// The variables that are not finite, or whose gradients are not.
         variables: Vec<String>,
@@ -123,25 +89,18 @@ pub enum Error {
     Broken,
     /// A file cannot be written or read, or is of something else.
     #[error("{}: {why}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
+    File { path: PathBuf, why: String },
     /// Candle could not do something.
     #[error(transparent)]
     Candle(#[from] candle_core::Error),
 }
 
-/// What a variable is of, and where.
+/// A variable's name, dtype and device.
 #[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the names say what the fields are")]
 pub struct Kind {
-    /// Its name.
     pub name: String,
-    /// Its numbers.
     pub dtype: DType,
-    /// Where it is.
     pub device: DeviceLocation,
 }
 
@@ -196,7 +155,7 @@ impl From<Error> for candle_core::Error {
     }
 }
 
-/// Whose fault it is, where that is known.
+/// Names the variables at fault, where they are known.
 fn because(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(", because of {}", list(names)) }
 }
@@ -211,8 +170,8 @@ fn list(names: &[String]) -> String {
     text
 }
 
-/// A device in words.
-pub(crate) fn place(device: &DeviceLocation) -> String {
+/// The name of a device, for messages.
+pub(crate) fn device_name(device: &DeviceLocation) -> String {
     match device {
         DeviceLocation::Cpu => "the CPU".to_string(),
         DeviceLocation::Cuda { gpu_id } => format!("cuda:{gpu_id}"),

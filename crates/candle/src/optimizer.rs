@@ -3,11 +3,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
 use candle_nn::VarMap;
-use untuned::{
-    Average, Method, Optimizer, Refusal, Report, Session, SessionError, Space as _, StepOptions, space,
-};
+use untuned::{Average, Method, Optimizer, Refusal, Report, Session, SessionError, Space as _, space};
 
-use crate::config::check_not_negative;
+use crate::config::check;
 use crate::space::Tensors;
 use crate::variables::{self, Variable};
 use crate::{Config, Error};
@@ -85,7 +83,8 @@ impl<M: Optimizer + Clone> Untuned<M> {
     fn begin(variables: Vec<Variable>, config: Config<M>) -> Result<Untuned<M>, Error> {
         config.check()?;
         let variables = variables::trained(variables, &config)?;
-        let Config { method, description, weight_decay, clip, average, fused, .. } = config;
+        let options = config.options();
+        let Config { method, description, average, fused, .. } = config;
         let x: Vec<_> = variables.iter().map(|variable| variable.var.as_tensor().clone()).collect();
         let decays = |var: &Var| method.decays_everything() || var.rank() >= 2;
         let mut space = Tensors::new(&variables, decays, fused);
@@ -99,7 +98,7 @@ impl<M: Optimizer + Clone> Untuned<M> {
             space.scales = space::scales(x.iter().zip(squares).map(size));
         }
         let mut session = Session::reserving(method.clone(), space, 1)?.average(average)?;
-        session.options = StepOptions { rate: 1.0, clip, weight_decay };
+        session.options = options;
         session.start(&x)?;
         session.space().check()?;
         Ok(Untuned { session, variables, x, fresh: method, description, average, broken: false })
@@ -143,7 +142,7 @@ impl<M: Optimizer> Untuned<M> {
         if self.broken {
             return Err(Error::Broken);
         }
-        self.check_rate()?;
+        check(&self.session.options)?;
         let gradient = variables::gradients(&self.variables, gradients)?;
         if let Some(loss) = loss {
             self.session.sums().set(0, loss)?;
@@ -158,10 +157,6 @@ impl<M: Optimizer> Untuned<M> {
             Err(SessionError::Refused(refusal)) => Err(self.refused(refusal, &gradient)),
             Err(SessionError::Device(error)) => Err(error.into()),
         }
-    }
-
-    pub(crate) fn check_rate(&self) -> Result<(), Error> {
-        check_not_negative("the learning rate that was set", self.session.options.rate)
     }
 
     /// A refusal, with the names of the variables whose gradients are not finite, or else of those that are not finite themselves.
@@ -191,7 +186,7 @@ impl<M: Optimizer> Untuned<M> {
         self.session.method()
     }
 
-    /// What a user should know of how the run goes: an estimate that is stuck, a rate that grows without end.
+    /// A warning if the run looks wrong: an estimate that never moves, or a rate that grows without bound.
     pub fn warning(&self) -> Option<String> {
         self.method().warning()
     }
@@ -203,9 +198,8 @@ impl<M: Optimizer> Untuned<M> {
         self.session.vectors().flat_map(|(_, vector)| vector).map(bytes).sum()
     }
 
-    /// Does something with the variables at the point to be evaluated, which for Schedule-Free methods and with an
-    /// [average](Config::average) is another one than the one that is trained. Afterwards the variables are as they were, also when the
-    /// work panics.
+    /// Calls `work` with the variables at the point to evaluate. For Schedule-Free methods and with an [average](Config::average) that is
+    /// not the point that is trained. Afterwards the variables are as they were, also when `work` panics.
     ///
     /// # Errors
     /// When there is no memory for another copy of the variables, or an earlier step failed halfway.
@@ -219,7 +213,7 @@ impl<M: Optimizer> Untuned<M> {
         }
     }
 
-    /// Leaves the variables at the point to be evaluated.
+    /// Leaves the variables at the point to evaluate.
     ///
     /// # Errors
     /// When there is no memory for another copy of the variables, or an earlier step failed halfway.
@@ -228,7 +222,7 @@ impl<M: Optimizer> Untuned<M> {
         Ok(())
     }
 
-    /// Puts the point to be evaluated into the variables, where it is another one, and returns the one that is trained.
+    /// Puts the point to evaluate into the variables, where it is another one, and returns the one that is trained.
     fn move_to_evaluated(&mut self) -> Result<Option<Vec<Tensor>>, Error> {
         if self.broken {
             return Err(Error::Broken);

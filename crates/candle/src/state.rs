@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use untuned::{Average, Optimizer, SessionState, Space as _, StepOptions};
 
+use crate::config::check;
 use crate::variables::Variable;
 use crate::{Error, Untuned};
 
@@ -54,10 +55,10 @@ impl MadeFor {
             return None;
         }
         // Where one description stands for two methods, their numbers tell them apart.
-        let untold = self.description == here.description && self.fresh != here.fresh;
+        let ambiguous = self.description == here.description && self.fresh != here.fresh;
         let words = |made: &MadeFor| {
             let mut words = made.description.clone();
-            if untold {
+            if ambiguous {
                 words += &format!(" that began as {}", made.fresh);
             }
             words += &format!(", weight decay {}", made.weight_decay);
@@ -88,7 +89,7 @@ impl<M: Optimizer> Untuned<M> {
             return Err(Error::Broken);
         }
         // A file has no way to write NaN.
-        self.check_rate()?;
+        check(&self.session.options)?;
         let wrong = |why: String| Error::File { path: path.to_path_buf(), why };
         let failed = |error: serde_json::Error| wrong(error.to_string());
         let numbers = Numbers {
@@ -145,7 +146,7 @@ impl<M: Optimizer> Untuned<M> {
         if format != FORMAT {
             let version = if format < FORMAT { "an older version" } else { "a newer version" };
             return Err(wrong(format!(
-                "it was written by {version} (format {format}), and this one reads format {FORMAT}"
+                "{version} wrote it (format {format}); this one reads format {FORMAT}"
             )));
         }
         let numbers: Numbers = serde_json::from_value(numbers).map_err(failed)?;
@@ -153,9 +154,8 @@ impl<M: Optimizer> Untuned<M> {
             return Err(wrong(difference));
         }
         let state: SessionState<M> = serde_json::from_value(numbers.session).map_err(failed)?;
-        let kept = |method: &M| (method.state(), method.needs());
-        if kept(&state.method) != kept(self.method()) {
-            return Err(wrong("its numbers are of another method than they say".to_string()));
+        if !self.session.accepts(&state) {
+            return Err(wrong("it is damaged: its numbers are of another method than it says".to_string()));
         }
         let mut saved = candle_core::safetensors::load_buffer(&bytes, self.x[0].device())
             .map_err(|error| wrong(error.to_string()))?;
@@ -165,17 +165,18 @@ impl<M: Optimizer> Untuned<M> {
             let kind = |tensor: &Tensor| format!("{} of shape {:?}", tensor.dtype().as_str(), tensor.dims());
             let [there, here] = [&tensor, like].map(kind);
             if there != here {
-                return Err(wrong(format!("{name:?} is {there} there, and {here} here")));
+                return Err(wrong(format!("{name:?} is {there} in the file, and {here} in this optimizer")));
             }
             vectors.push(Var::from_tensor(&tensor)?.into_inner());
         }
         if let Some(name) = saved.keys().min() {
-            let why = format!("it has {name:?}, and here is no such variable; was another one frozen?");
+            let why = format!("it has {name:?}, and this optimizer has no such variable; check `frozen`");
             return Err(wrong(why));
         }
         let count = self.x.len();
         if numbers.scales.len() != count {
-            return Err(wrong(format!("it is of {} variables, and here are {count}", numbers.scales.len())));
+            let saved = numbers.scales.len();
+            return Err(wrong(format!("it has {saved} variables, and this optimizer has {count}")));
         }
         // From here on only the device can fail.
         self.broken = true;

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Storage, Tensor, TensorId, Var};
 
-use crate::error::{Kind, place};
+use crate::error::{Kind, device_name};
 use crate::{Config, Error};
 
 /// A variable that is trained.
@@ -135,7 +135,8 @@ pub(crate) fn gradients(variables: &[Variable], store: &GradStore) -> Result<Vec
             return Err(other("dtype", gradient, var));
         }
         if !gradient.device().same_device(var.device()) {
-            let [gradient, var] = [gradient.device(), var.device()].map(|device| place(&device.location()));
+            let [gradient, var] =
+                [gradient.device(), var.device()].map(|device| device_name(&device.location()));
             return Err(other("device", gradient, var));
         }
         let gradient = gradient.detach().contiguous()?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use untuned::Average;
 use untuned_lab::train;
 use untuned_net::data::files;
 
@@ -175,23 +176,16 @@ pub struct Minimize {
     /// Write every iterate to this file, a JSON object per line
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Which average of the iterates to evaluate at the end
-    #[arg(long, default_value = "uniform")]
-    pub average: Averaging,
+    /// The average of the iterates to evaluate at the end: uniform (the mean of x_0 … x_{T−1}, of which Theorems 1 to 3 speak),
+    /// polynomial:8 (as the authors of DoG ask for) or ema:0.999
+    #[arg(long, value_name = "AVERAGE", default_value = "uniform")]
+    pub average: Average,
     /// Print the theory's bounds beside what was measured, and the local smoothness along the run
     #[arg(long)]
     pub explain: bool,
     /// Print the result as one JSON value
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Averaging {
-    /// The mean of x_0 … x_{T−1}, of which Theorems 1 to 3 speak
-    Uniform,
-    /// Polynomial decay with γ = 8, as the authors of DoG ask for
-    Polynomial,
 }
 
 /// Train a network as an experiment's file says
@@ -472,7 +466,7 @@ pub enum Bench {
 
 /// Where a benchmark runs.
 #[derive(Debug, clap::Args)]
-pub struct BenchPlace {
+pub struct BenchDevice {
     /// Where to compute: cpu, cuda:0 (a GPU by its number) or auto
     #[arg(long, value_name = "D", default_value = "cpu")]
     pub device: String,
@@ -497,7 +491,7 @@ pub struct BenchStep {
     #[arg(long, value_name = "N", default_value = "20")]
     pub steps: NonZero<u32>,
     #[command(flatten)]
-    pub place: BenchPlace,
+    pub device: BenchDevice,
     /// Threads that compute [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
@@ -550,7 +544,7 @@ pub struct BenchUpdate {
     #[arg(long, value_name = "N", default_value = "64")]
     pub steps: NonZero<u32>,
     #[command(flatten)]
-    pub place: BenchPlace,
+    pub device: BenchDevice,
     /// Threads that compute [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,

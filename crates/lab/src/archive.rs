@@ -1,4 +1,4 @@
-//! What stays of runs whose folders are too large to keep: all that a report is made of, without weights.
+//! Archives of runs whose folders are too large to keep. They hold all that a report is made of, without weights.
 //!
 //! A run keeps its configuration, what is known of it, its summary, its evaluations and a thinned trace; a sweep its plan and the
 //! commands that made it. The rows of a thinned trace are as the run wrote them, not means: figures draw two of them as one point.
@@ -31,13 +31,11 @@ const TRACE_EVERY: &str = "trace_every";
 
 /// Why nothing can be archived.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ArchiveError {
     /// Nothing to archive.
     #[error("no run and no sweep below {path}; give a folder that `untuned reproduce`, `sweep` or `train` wrote", path = path.display())]
-    Nothing {
-        /// What was given.
-        path: PathBuf,
-    },
+    Nothing { path: PathBuf },
     /// The archive would become a part of itself.
     #[error("{out} lies in {folder}; name a folder outside it with --out", out = out.display(), folder = folder.display())]
     Inside {
@@ -47,7 +45,7 @@ pub enum ArchiveError {
         folder: PathBuf,
     },
     /// Another run or sweep is there.
-    #[error("{path} is another one's: {difference}; name a new folder with --out", path = path.display())]
+    #[error("{path} belongs to another run or sweep: {difference}; name a new folder with --out", path = path.display())]
     Another {
         /// The folder or file in the archive.
         path: PathBuf,
@@ -56,23 +54,13 @@ pub enum ArchiveError {
     },
     /// The folder is a run's own, with its whole trace or its weights.
     #[error("{path} holds a whole run and no archive; name a new folder with --out", path = path.display())]
-    Whole {
-        /// The folder.
-        path: PathBuf,
-    },
+    Whole { path: PathBuf },
     /// The archive's own copy of a configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A file that cannot be read or written.
     #[error("cannot {what} {path}: {source}", path = path.display())]
-    Io {
-        /// What was to be done.
-        what: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl ArchiveError {
@@ -118,17 +106,17 @@ pub fn archive(folder: &Path, out: &Path, rows: u64) -> Result<Archived, Archive
     // The run's own name, also where it was given as `.`.
     let name = from.file_name().unwrap_or_default();
     let mut folders = Vec::new();
-    around(folder, DEEPEST, &mut folders);
-    let places = Places::of(&from, &found.runs);
+    non_run_folders(folder, DEEPEST, &mut folders);
+    let paths = MachinePaths::of(&from, &found.runs);
     let mut files = Vec::new();
     for folder_of in &folders {
         let inner = folder_of.strip_prefix(folder).unwrap_or(Path::new(""));
-        files.extend(Files::of_sweep(folder_of, &out.join(inner), &places)?);
+        files.extend(Files::of_sweep(folder_of, &out.join(inner), &paths)?);
     }
     for run in found.runs.iter().filter(|run| run.folder.join(CONFIG).is_file()) {
         let inner = run.folder.strip_prefix(folder).unwrap_or(Path::new(""));
         let target = if inner.as_os_str().is_empty() { out.join(name) } else { out.join(inner) };
-        let thinned = match ArchivedRun::of(run, rows, &places) {
+        let thinned = match ArchivedRun::of(run, rows, &paths) {
             Ok(thinned) => thinned,
             Err(error) => {
                 archived.problems.push(format!("{error}; the run is left out"));
@@ -159,14 +147,14 @@ pub fn archive(folder: &Path, out: &Path, rows: u64) -> Result<Archived, Archive
     Ok(archived)
 }
 
-/// The folders that are not a run's.
-fn around(folder: &Path, deeper: usize, found: &mut Vec<PathBuf>) {
+/// Finds a folder and those below it, except the folders of runs.
+fn non_run_folders(folder: &Path, deeper: usize, found: &mut Vec<PathBuf>) {
     if folder.join(CONFIG).is_file() {
         return;
     }
     found.push(folder.into());
     if deeper > 0 {
-        runs::inner(folder).iter().for_each(|folder| around(folder, deeper - 1, found));
+        runs::inner(folder).iter().for_each(|folder| non_run_folders(folder, deeper - 1, found));
     }
 }
 
@@ -194,7 +182,7 @@ struct Files {
 impl Files {
     /// What a report needs beside the runs: plan, commands, the synthetic experiment. Of the archive's own the longer plan and all
     /// commands stay.
-    fn of_sweep(folder: &Path, out: &Path, places: &Places) -> Result<Option<Files>, ArchiveError> {
+    fn of_sweep(folder: &Path, out: &Path, paths: &MachinePaths) -> Result<Option<Files>, ArchiveError> {
         let mut files = Vec::new();
         if let Some(mut plan) = sweep::planned(folder) {
             plan.iter_mut().for_each(|(_, config)| strip(config));
@@ -211,7 +199,7 @@ impl Files {
         }
         if let Ok(commands) = fs::read_to_string(folder.join(COMMAND)) {
             let mut all = fs::read_to_string(out.join(COMMAND)).unwrap_or_default();
-            for line in commands.lines().map(|line| places.strip(line)) {
+            for line in commands.lines().map(|line| paths.strip(line)) {
                 if !all.lines().any(|there| there == line) {
                     all += &format!("{line}\n");
                 }
@@ -240,7 +228,7 @@ struct ArchivedRun {
     files: Vec<(String, Vec<u8>)>,
 }
 
-/// How a run stands to what is in its place in the archive.
+/// How a run compares with the one in the archive.
 enum Compared {
     /// Nothing is there.
     New,
@@ -253,7 +241,7 @@ enum Compared {
 }
 
 impl ArchivedRun {
-    fn of(run: &Run, rows: u64, places: &Places) -> Result<ArchivedRun, TraceError> {
+    fn of(run: &Run, rows: u64, paths: &MachinePaths) -> Result<ArchivedRun, TraceError> {
         let folder = &run.folder;
         let read = |name: &str| {
             let path = folder.join(name);
@@ -279,7 +267,7 @@ impl ArchivedRun {
                 thin(&mut trace, every);
                 meta.insert(TRACE_EVERY.into(), every.into());
             }
-            files.push((META.to_string(), pretty(&places.strip_json(Value::Object(meta)))));
+            files.push((META.to_string(), pretty(&paths.strip_json(Value::Object(meta)))));
         }
         files.push((format!("{TRACE}.gz"), lines(&trace)));
         let path = folder.join(EVAL);
@@ -290,7 +278,7 @@ impl ArchivedRun {
         }
         let ended = matches!(run.standing, Standing::Ended(_));
         if let Some(failure) = read(FAILURE)?.as_deref().and_then(json).filter(|_| !ended) {
-            files.push((FAILURE.to_string(), pretty(&places.strip_json(failure))));
+            files.push((FAILURE.to_string(), pretty(&paths.strip_json(failure))));
         }
         if let Some(summary) = read(SUMMARY)?.filter(|_| ended) {
             files.push((SUMMARY.to_string(), summary));
@@ -350,7 +338,9 @@ fn lines(rows: &[impl Serialize]) -> Vec<u8> {
 /// The first key in which two configurations differ that decides over a run's numbers, in words.
 fn difference(ours: &Config, theirs: &Config) -> Option<String> {
     let (here, there) = (ours.identity(), theirs.identity());
-    let differs = |key: &str, ours: &str, theirs: &str| format!("{key} is {theirs} there and {ours} here");
+    let differs = |key: &str, ours: &str, theirs: &str| {
+        format!("{key} is {theirs} in the archive and {ours} in this run")
+    };
     let shown = |value: Option<&String>| value.map_or("not set".to_string(), String::clone);
     let keys = here.keys().chain(there.keys()).find(|key| here.get(*key) != there.get(*key));
     let of_keys = keys.map(|key| differs(key, &shown(here.get(key)), &shown(there.get(key))));
@@ -367,23 +357,23 @@ fn name(path: &str) -> String {
     Path::new(path).file_name().map_or(path.to_string(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Paths that words may hold.
-struct Places {
+/// The absolute paths of this machine, which texts may hold.
+struct MachinePaths {
     /// Where the runs and their data were, which may have spaces in them. The longest first: a folder's path begins that of its file.
     known: Vec<String>,
 }
 
-impl Places {
-    fn of(folder: &Path, runs: &[Run]) -> Places {
+impl MachinePaths {
+    fn of(folder: &Path, runs: &[Run]) -> MachinePaths {
         let data = runs.iter().map(|run| run.config.data.clone());
         let all = data.chain([folder.to_string_lossy().into_owned()]);
         let mut known: Vec<String> = all.filter(|path| Path::new(path).is_absolute()).collect();
         known.sort_by_key(|path| (std::cmp::Reverse(path.len()), path.clone()));
         known.dedup();
-        Places { known }
+        MachinePaths { known }
     }
 
-    /// The words with the name of each absolute path in its place.
+    /// Replaces each absolute path in a text by the name at its end.
     fn strip(&self, words: &str) -> String {
         let known = self.known.iter().fold(words.to_string(), |words, path| words.replace(path, &name(path)));
         let mut out = String::new();
@@ -421,7 +411,7 @@ mod tests {
 
     #[test]
     fn paths_become_names() {
-        let places = Places { known: vec!["/far/my texts/a b.txt".into()] };
+        let paths = MachinePaths { known: vec!["/far/my texts/a b.txt".into()] };
         for (words, wanted) in [
             ("untuned sweep /x/y/s.toml --data /data/ptb", "untuned sweep s.toml --data ptb"),
             ("untuned sweep s.toml --data '/far/my texts/a b.txt'", "untuned sweep s.toml --data 'a b.txt'"),
@@ -436,10 +426,10 @@ mod tests {
             ("a '/' b", "a '/' b"),
             ("", ""),
         ] {
-            assert_eq!(places.strip(words), wanted, "{words}");
+            assert_eq!(paths.strip(words), wanted, "{words}");
         }
         let json = serde_json::json!({"a": ["/x/y", 1.5, null], "b": {"c": "on /x/z"}});
-        assert_eq!(places.strip_json(json), serde_json::json!({"a": ["y", 1.5, null], "b": {"c": "on z"}}));
+        assert_eq!(paths.strip_json(json), serde_json::json!({"a": ["y", 1.5, null], "b": {"c": "on z"}}));
     }
 
     #[test]

@@ -15,8 +15,8 @@ use untuned_net::models::{Feed, Noise, SCALARS, loss_of};
 use untuned_net::random::Site;
 use untuned_net::space::ArenaSpace;
 
-use crate::train::place::{OpenedPlace, Work};
-use crate::train::{Model, Place, Preset, Shape, TrainError};
+use crate::train::device::{OpenDevice, Work};
+use crate::train::{DeviceChoice, Model, Preset, Shape, TrainError};
 
 /// Steps before the clock counts: buffers grow and caches fill in the first.
 const WARM_UP: u32 = 3;
@@ -70,14 +70,14 @@ pub struct StepBench {
 ///
 /// # Errors
 /// When the device cannot be opened, has too little memory, or fails.
-pub fn step(bench: StepBench, place: Place, threads: Option<usize>) -> Result<StepTime, TrainError> {
-    place.run(threads, bench)
+pub fn step(bench: StepBench, device: DeviceChoice, threads: Option<usize>) -> Result<StepTime, TrainError> {
+    device.run(threads, bench)
 }
 
 impl Work for StepBench {
     type Output = StepTime;
 
-    fn on<D>(self, device: &D, opened: &OpenedPlace<'_>) -> Result<StepTime, TrainError>
+    fn on<D>(self, device: &D, open_device: &OpenDevice<'_>) -> Result<StepTime, TrainError>
     where
         D: Device + 'static,
         D::Buffer: Send,
@@ -93,7 +93,7 @@ impl Work for StepBench {
         // As in a run of 5000 steps, however many are timed.
         let method = InexactPolyak { extend: InexactPolyakExtend::Keep, ..Default::default() }
             .build(&RunInfo::new(5000))?;
-        let space = ArenaSpace::new(device, network.layout(), true);
+        let space = ArenaSpace::new(device, network.layout(), &method);
         let mut session = Session::reserving(method, space, SCALARS)?;
         let ids = |site: u32, step: u32, to: &mut [u32]| {
             let site = Site { seed: 1, site, step };
@@ -139,14 +139,14 @@ impl Work for StepBench {
         Ok(StepTime {
             model: model.name(),
             device: device.name(),
-            gpu: opened.model().map(String::from),
-            precision: opened.place.precision(),
+            gpu: open_device.model().map(String::from),
+            precision: open_device.choice.precision(),
             batch,
             params,
             ms,
             tokens_per_s: (batch * inputs) as f64 / ms * 1e3,
             loss,
-            peak_bytes: opened.peak_bytes(),
+            peak_bytes: open_device.peak_bytes(),
             first_step_s,
         })
     }
@@ -192,14 +192,14 @@ const BLOCK: u64 = 64;
 pub fn update(
     rule: &MethodSpec,
     steps: u32,
-    place: Place,
+    device: DeviceChoice,
     threads: Option<usize>,
 ) -> Result<UpdateTime, TrainError> {
     let steps = u64::from(WARM_UP) + u64::from(steps).max(1).next_multiple_of(BLOCK);
     let method = rule.build(&RunInfo { steps: STEPS_BEFORE + steps, f_star: Some(0.0) })?;
     let mut pretended = Pretended::new(method);
     pretended.advance(STEPS_BEFORE);
-    place.run(threads, UpdateBench { rule: rule.to_string(), pretended, steps })
+    device.run(threads, UpdateBench { rule: rule.to_string(), pretended, steps })
 }
 
 struct UpdateBench {
@@ -213,7 +213,7 @@ struct UpdateBench {
 impl Work for UpdateBench {
     type Output = UpdateTime;
 
-    fn on<D>(self, device: &D, opened: &OpenedPlace<'_>) -> Result<UpdateTime, TrainError>
+    fn on<D>(self, device: &D, open_device: &OpenDevice<'_>) -> Result<UpdateTime, TrainError>
     where
         D: Device + 'static,
         D::Buffer: Send,
@@ -226,7 +226,7 @@ impl Work for UpdateBench {
         let mut layout = Layout::default();
         layout.matrix("all", 1 << 13, UPDATED >> 13, Initial::Uniform(1.0));
         let mut values = layout.initial(1);
-        let space = ArenaSpace::new(device, &layout, false);
+        let space = ArenaSpace::new(device, &layout, &state.method);
         let (mut x, to) = (device.parameters(&values)?, device.parameters(&values)?);
         values.iter_mut().for_each(|value| *value = -*value);
         // To and fro, so that no estimate of a distance grows without end.
@@ -255,8 +255,8 @@ impl Work for UpdateBench {
         Ok(UpdateTime {
             rule,
             device: device.name(),
-            gpu: opened.model().map(String::from),
-            precision: opened.place.precision(),
+            gpu: open_device.model().map(String::from),
+            precision: open_device.choice.precision(),
             params: UPDATED,
             ms,
             bytes_per_param: bytes,
@@ -461,12 +461,11 @@ mod tests {
     /// What is timed is what a method does, and not that it refuses.
     #[test]
     fn no_method_refuses_the_steps_before() {
-        for entry in untuned::catalog() {
+        for info in untuned::catalog() {
             let required =
-                entry.parameters.iter().filter(|parameter| parameter.default == DefaultValue::Required);
+                info.parameters.iter().filter(|parameter| parameter.default == DefaultValue::Required);
             let given: Vec<String> = required.map(|parameter| format!("{}=0.5", parameter.name)).collect();
-            let spec =
-                format!("{}{}{}", entry.name, if given.is_empty() { "" } else { ":" }, given.join(","));
+            let spec = format!("{}{}{}", info.name, if given.is_empty() { "" } else { ":" }, given.join(","));
             let run = RunInfo { steps: STEPS_BEFORE + 1, f_star: Some(0.0) };
             let method = spec.parse::<MethodSpec>().unwrap().build(&run).unwrap();
             let vectors = Pretended::new(method).advance(STEPS_BEFORE + 1);
@@ -483,7 +482,7 @@ mod tests {
     fn a_step_is_timed_and_its_loss_is_that_of_guessing() {
         let (model, preset, started) = (Model::Gpt, Preset::Tiny, Instant::now());
         let bench = StepBench { model, preset, batch: 1, steps: 1, started };
-        let time = step(bench, Place::Cpu, Some(1)).unwrap();
+        let time = step(bench, DeviceChoice::Cpu, Some(1)).unwrap();
         assert_eq!((time.model, time.batch, time.params), ("gpt", 1, 804_096));
         assert!(time.ms > 0.0 && (time.loss - 65f64.ln()).abs() < 0.2, "{time:?}");
         assert!(time.first_step_s * 1e3 > time.ms / 10.0, "{time:?}");

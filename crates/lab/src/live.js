@@ -47,7 +47,7 @@
     };
     events.onerror = () => {
       say("connection lost", "#a33");
-      // Most losses the browser mends by itself; a refusal it takes for final.
+      // The browser reconnects by itself after most errors, but not after a refusal.
       if (events.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
     };
   };

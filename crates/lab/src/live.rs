@@ -97,12 +97,12 @@ fn serve_at(
                 thread::sleep(ACCEPT_TICK);
                 continue;
             };
-            let Some(place) = Place::take(&server.open) else {
+            let Some(permit) = Permit::take(&server.open) else {
                 turn_away(stream);
                 continue;
             };
             let talk = || {
-                let _place = place;
+                let _permit = permit;
                 // The client is gone: nobody is left to tell.
                 let _ = server.talk(stream);
             };
@@ -141,7 +141,7 @@ fn problem_page(problem: &str) -> String {
     let problem = problem.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     format!(
         "<!doctype html>\n<html lang=en><head><meta charset=utf-8><title>untuned: no page</title></head>\
-         <body><main><h1>There is no page now</h1><p>{problem}</p><p>It comes by itself when that is mended.</p></main>\
+         <body><main><h1>There is no page now</h1><p>{problem}</p><p>The page returns when this is fixed.</p></main>\
          </body></html>\n"
     )
 }
@@ -211,17 +211,17 @@ impl Server {
 }
 
 /// One of the connections that may be open at once.
-struct Place<'a>(&'a AtomicUsize);
+struct Permit<'a>(&'a AtomicUsize);
 
-impl Place<'_> {
-    fn take(open: &AtomicUsize) -> Option<Place<'_>> {
+impl Permit<'_> {
+    fn take(open: &AtomicUsize) -> Option<Permit<'_>> {
         let taken = open.fetch_add(1, Ordering::Relaxed);
-        let place = Place(open);
-        (taken < MOST_CONNECTIONS).then_some(place)
+        let permit = Permit(open);
+        (taken < MOST_CONNECTIONS).then_some(permit)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

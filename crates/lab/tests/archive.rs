@@ -205,7 +205,10 @@ fn what_is_there_stays() {
     let refused = |from: &str, to: &str| archive(&path(from), &path(to), ROWS).unwrap_err().to_string();
     run(3, 2.0).write(&path("other/a"));
     let error = refused("other", "kept");
-    assert!(error.contains("kept/a") && error.contains("seed is 1 there and 3 here"), "{error}");
+    assert!(
+        error.contains("kept/a") && error.contains("seed is 1 in the archive and 3 in this run"),
+        "{error}"
+    );
     assert!(refused("other", "other/kept").contains("outside"));
     run(3, 2.0).write(&path("whole/a"));
     assert!(refused("other", "whole").contains("a whole run"));

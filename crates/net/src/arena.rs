@@ -13,7 +13,7 @@ const ALIGNMENT: usize = 16;
 /// Where a matrix stands in the arena: `rows` × `columns`, row by row. A vector has one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// The place of its first number.
+    /// Where its first number is.
     pub offset: usize,
     /// The outer size.
     pub rows: usize,
@@ -32,7 +32,7 @@ impl View {
         self.len() == 0
     }
 
-    /// Its place in the buffer.
+    /// Its range in the buffer.
     pub fn range(&self) -> std::ops::Range<usize> {
         self.offset..self.offset + self.len()
     }

@@ -6,7 +6,6 @@
 //! Every operation is a deterministic function of its inputs, whatever the number of threads.
 
 use crate::arena::View;
-use crate::formulas::Descend;
 use crate::random::Site;
 use untuned::formula::{Change, Measure};
 use untuned::space::{SquareDistance, SquareNorm, TensorRange};
@@ -32,6 +31,12 @@ pub enum DeviceError {
         /// What it said.
         reason: String,
     },
+}
+
+impl From<untuned_cuda::Failure> for DeviceError {
+    fn from(untuned_cuda::Failure { part, reason }: untuned_cuda::Failure) -> DeviceError {
+        DeviceError::Failed { device: part, reason }
+    }
 }
 
 /// What a buffer is for: a device may hold activations in fewer bits than statistics.
@@ -334,10 +339,6 @@ pub trait Device: Sized {
         at: usize,
     ) {
         self.measure(SquareDistance, [], 0.0, &[], [a, b], scalars, at);
-    }
-    /// `x −= size · gradient`.
-    fn update(&self, x: &mut Self::Parameters, gradient: &Self::Parameters, size: f64) {
-        self.change(Descend, [size], 0.0, &[], [x], [gradient]);
     }
     /// `to = from`.
     fn copy_parameters(&self, from: &Self::Parameters, to: &mut Self::Parameters);

@@ -2,16 +2,6 @@
 
 use untuned::formula::{Change, Number, TensorInfo};
 
-/// `x ← x − size·g`.
-pub struct Descend;
-
-impl Change<1, 1, 1> for Descend {
-    #[inline(always)]
-    fn each<N: Number>([size]: [N; 1], _: TensorInfo<N>, [x]: [N; 1], [g]: [N; 1]) -> [N; 1] {
-        [x - size * g]
-    }
-}
-
 /// `x ← part·g`: the first of several gradients whose mean is wanted.
 pub struct Part;
 

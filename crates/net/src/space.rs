@@ -2,9 +2,9 @@
 
 use crate::arena::{Layout, View};
 use crate::device::{Device, DeviceError};
-use untuned::Space;
 use untuned::formula::{Change, Measure};
 use untuned::space::TensorRange;
+use untuned::{Optimizer, Space};
 
 /// Parameters on a device, tensor by tensor.
 #[derive(Debug)]
@@ -18,10 +18,15 @@ pub struct ArenaSpace<'a, D> {
 }
 
 impl<'a, D: Device> ArenaSpace<'a, D> {
-    /// The parameters of a network. Matrices decay, or everything does.
-    pub fn new(device: &'a D, layout: &Layout, decays_everything: bool) -> Self {
+    /// The parameters of a network. The method says whether everything decays or only matrices do, and whether it looks at scales.
+    pub fn new(device: &'a D, layout: &Layout, method: &impl Optimizer) -> Self {
         let mut tensors = layout.tensor_ranges();
-        tensors.iter_mut().for_each(|tensor| tensor.decays |= decays_everything);
+        for tensor in &mut tensors {
+            tensor.decays |= method.decays_everything();
+            if !method.needs().scales {
+                tensor.scale = 1.0;
+            }
+        }
         Self { device, len: layout.len(), parameters: layout.parameters(), tensors, frozen: Vec::new() }
     }
 

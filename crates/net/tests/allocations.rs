@@ -4,9 +4,12 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use untuned::optimizers::PolyakAdam;
+use untuned::{RunInfo, Session};
 use untuned_net::cpu::Cpu;
 use untuned_net::device::Device;
-use untuned_net::models::{Feed, Gpt, GptShape, Lstm, LstmShape, Network, Noise, T5, T5Shape};
+use untuned_net::models::{Feed, Gpt, GptShape, Lstm, LstmShape, Network, Noise, SCALARS, T5, T5Shape};
+use untuned_net::space::ArenaSpace;
 
 /// Counts allocations, but for those of single bytes and those aligned to a cache line: the `gemm` crate keeps a list of flags and
 /// packs into buffers of its own at every product, and nothing of ours is aligned so.
@@ -35,15 +38,14 @@ static ALLOCATOR: Counting = Counting;
 fn counted(device: &Cpu<f32>, network: &mut dyn Network<Cpu<f32>>, feed: Feed<'_>) -> usize {
     let mut x = device.parameters(&network.layout().initial(1)).unwrap();
     let mut dx = device.parameters(&vec![0.0; x.len()]).unwrap();
-    let mut scalars = device.scalars(8).unwrap();
+    let method = PolyakAdam::default().build(&RunInfo::new(40)).unwrap();
+    let space = ArenaSpace::new(device, network.layout(), &method);
+    let mut session = Session::reserving(method, space, SCALARS).unwrap();
+    session.start(&x).unwrap();
     device.inside(|| {
         let mut step = |step: u32| {
-            network.gradient(device, feed, Some(Noise { seed: 1, step }), &x, &mut dx, &mut scalars);
-            device.square_norm(&dx, &mut scalars, 3);
-            device.square_distance(&x, &dx, &mut scalars, 4);
-            let mut values = [0.0; 5];
-            device.read(&scalars, &mut values).unwrap();
-            device.update(&mut x, &dx, 1e-3 * values[0] / values[3]);
+            network.gradient(device, feed, Some(Noise { seed: 1, step }), &x, &mut dx, session.sums());
+            session.advance_reading(&mut x, &dx, |sums| Some(sums[0])).unwrap();
         };
         // Both threads must have met the largest of everything: which does what in a step is left to chance.
         (0..20).for_each(&mut step);

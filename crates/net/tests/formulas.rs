@@ -5,10 +5,10 @@
 mod methods;
 
 use methods::{Again, Everything, Watch};
-use untuned::formula::{Change, Measure, TensorInfo};
-use untuned::optimizers::AdamW;
+use untuned::formula::{Change, Measure, Number, Operation, Program, TensorInfo};
+use untuned::optimizers::{AdamW, PolyakAdam};
 use untuned::space::TensorRange;
-use untuned::{DenseF64, Method, RunInfo, Session, Space, StepOptions};
+use untuned::{DenseF64, Method, Optimizer as _, RunInfo, Session, Space, StepOptions};
 use untuned_net::arena::{Initial, Layout};
 use untuned_net::cpu::Cpu;
 use untuned_net::cpu::math::Real;
@@ -52,6 +52,76 @@ fn plain(layout: &Layout) -> DenseF64 {
         TensorRange { range: tensor.view.range(), decays: size.is_some(), scale: found.scale }
     });
     DenseF64 { dimension: layout.len(), tensors: tensors.collect() }
+}
+
+/// An arena with scales, of which the matrices decay.
+fn space<'a, D: Device>(device: &'a D, layout: &Layout) -> ArenaSpace<'a, D> {
+    ArenaSpace::new(device, layout, &PolyakAdam::default().build(&RunInfo::new(1)).unwrap())
+}
+
+/// Whether a pass has used the scales of tensors.
+struct UsesScales(bool);
+
+impl UsesScales {
+    fn see(&mut self, program: &Program) {
+        let mut operations = program.operations.iter().zip(program.used());
+        self.0 |= operations.any(|(operation, used)| used && *operation == Operation::Scale);
+    }
+}
+
+impl Watch for UsesScales {
+    fn change<F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
+        &mut self,
+        _: Again<F>,
+        _: [f64; S],
+        _: f64,
+        _: [&[f64]; M],
+        _: [&[f64]; R],
+        _: [&[f64]; M],
+    ) {
+        self.see(&Program::of_change::<F, S, M, R>());
+    }
+
+    fn measure<F: Measure<S, R, K>, const S: usize, const R: usize, const K: usize>(
+        &mut self,
+        _: Again<F>,
+        _: [f64; S],
+        _: f64,
+        _: [&[f64]; R],
+    ) {
+        self.see(&Program::of_measure::<F, S, R, K>());
+    }
+}
+
+/// A space computes scales only for a method that asks for them: one that does not would see 1.
+#[test]
+fn methods_that_use_scales_say_so() {
+    let layout = small_layout();
+    let mut asking = 0;
+    for spec in methods::specs() {
+        let session = methods::session(&spec, DenseF64::new(layout.len()), &vec![0.0; layout.len()]);
+        let needs = session.method().needs().scales;
+        assert_eq!(methods::walk(&spec, &layout, UsesScales(false)).0, needs, "{spec}");
+        asking += usize::from(needs);
+    }
+    assert!(asking > 0);
+    // Others have an arena where all scales are 1.
+    let (cpu, adamw) = (Cpu::<f64>::new(Some(1)).unwrap(), AdamW::default().build(&RunInfo::new(1)).unwrap());
+    for (space, same) in [(space(&cpu, &layout), false), (ArenaSpace::new(&cpu, &layout, &adamw), true)] {
+        let mut to = cpu.parameters(&vec![0.0; layout.len()]).unwrap();
+        let ones = cpu.parameters(&vec![1.0; layout.len()]).unwrap();
+        space.change(Scaled, [], 0.0, [&mut to], [&ones]);
+        assert_eq!(to.iter().all(|&scale| scale == 1.0), same);
+    }
+}
+
+/// `to = scale·v`.
+struct Scaled;
+
+impl Change<0, 1, 1> for Scaled {
+    fn each<N: Number>(_: [N; 0], info: TensorInfo<N>, _: [N; 1], [v]: [N; 1]) -> [N; 1] {
+        [info.scale * v]
+    }
 }
 
 fn vector<R: Real>(values: &[f32]) -> Vec<R> {
@@ -163,7 +233,7 @@ fn everything<R: Real, S: Space<Vector = Vec<R>>>(
 /// Vectors and sums of both on the CPU.
 fn on<R: Real>(threads: usize) -> ([Vec<R>; 3], [Vec<R>; 2], Vec<f64>) {
     let (cpu, layout) = (Cpu::<R>::new(Some(threads)).unwrap(), layout());
-    let space = ArenaSpace::new(&cpu, &layout, false);
+    let space = space(&cpu, &layout);
     let mut sums = cpu.scalars(5).unwrap();
     let everything = everything(&space, &layout, &mut sums);
     (adamw(space, &layout), everything, sums)
@@ -262,7 +332,7 @@ impl<R: Real> Watch for OnCpu<'_, R> {
     ) {
         self.passes += 1;
         let (mut vectors, read) = (before.map(|v| self.vector(v)), read.map(|v| self.vector(v)));
-        let space = ArenaSpace::new(&self.cpu, self.layout, false);
+        let space = space(&self.cpu, self.layout);
         space.change(formula, scalars, decay, vectors.each_mut(), read.each_ref());
         let tolerance = if size_of::<R>() == 8 { 1e-15 } else { 1e-5 };
         for (got, want) in vectors.iter().zip(after) {
@@ -282,7 +352,7 @@ impl<R: Real> Watch for OnCpu<'_, R> {
         self.passes += 1;
         let mut sums = vec![f64::NAN; K];
         let vectors = read.map(|v| self.vector(v));
-        let space = ArenaSpace::new(&self.cpu, self.layout, false);
+        let space = space(&self.cpu, self.layout);
         space.measure(formula, scalars, decay, vectors.each_ref(), &mut sums, 0);
         // What is exact, and what it becomes where terms are computed in the vectors' own numbers.
         let (mut exact, mut want) = ([0.0; K], [0.0; K]);
@@ -340,7 +410,7 @@ struct Walker<'a> {
 impl<'a> Walker<'a> {
     fn new(spec: &'a str, layout: &'a Layout, cpu: &'a Cpu<f32>) -> Walker<'a> {
         let x = layout.initial(1);
-        let session = methods::session(spec, ArenaSpace::new(cpu, layout, false), &x);
+        let session = methods::session(spec, space(cpu, layout), &x);
         Walker { cpu, layout, spec, session, x }
     }
 

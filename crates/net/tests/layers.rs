@@ -6,6 +6,7 @@ use untuned_net::device::{
     Activation, Attention, Columns, Device, Dropout, Embedding, Head, Heads, Kind, Linear, Norm,
     RelativeBias, Write,
 };
+use untuned_net::formulas::Combine;
 use untuned_net::random::Site;
 
 type Buffer = Vec<f64>;
@@ -306,7 +307,7 @@ fn passes_over_whole_buffers() {
     close(scalars[1], a.iter().zip(&b).map(|(a, b)| (a - b) * (a - b)).sum());
 
     let mut to = a.clone();
-    cpu.update(&mut to, &b, 0.25);
+    cpu.change(Combine, [1.0, -0.25], 0.0, &[], [&mut to], [&b]);
     assert!((0..n).all(|i| to[i] == a[i] - 0.25 * b[i]));
     let mut to = a.clone();
     cpu.add(n - 5, &b, &mut to);

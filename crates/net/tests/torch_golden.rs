@@ -168,8 +168,21 @@ impl Projected {
         let numbers = |of: &Self| [&[of.norm], &of.entries[..], &of.signed[..]].concat();
         let differences = numbers(self).into_iter().zip(numbers(other)).map(|(a, b)| (a - b).abs());
         // Not `f64::max`, which would pass over a NaN.
-        differences.fold(0.0, |most, new| if new <= most { most } else { new }) / other.norm
+        differences.fold(0.0, |most: f64, new| if most.is_nan() || new <= most { most } else { new })
+            / other.norm
     }
+}
+
+#[test]
+fn an_error_that_is_no_number_stays() {
+    let fine = || Projected { norm: 1.0, entries: [0.0; 3], signed: [0.0; 4] };
+    assert_eq!(fine().error(&fine()), 0.0);
+    for at in 0..3 {
+        let mut wrong = fine();
+        wrong.entries[at] = f64::NAN;
+        assert!(wrong.error(&fine()).is_nan(), "entry {at}");
+    }
+    assert!(Projected { norm: f64::NAN, ..fine() }.error(&fine()).is_nan());
 }
 
 fn check<R: Real>(case: &Case, golden: &Golden, tolerance: f64) {

@@ -30,6 +30,7 @@ pub mod inequalities;
 pub mod probe;
 pub mod problems;
 mod render;
+mod vector;
 
 pub use explain::{Explainer, Explanation};
 pub use probe::Probe;

@@ -49,10 +49,10 @@ fn a_million(c: &mut Criterion) {
     group.bench_function("floor: copy", |b| b.iter(|| black_box(&mut target).copy_from_slice(black_box(&x))));
     group.throughput(Throughput::Bytes(24 * MANY as u64));
     group.bench_function("update in place", |b| {
-        b.iter(|| vector::step_in_place(black_box(&mut target), 1e-9, black_box(&gradient)));
+        b.iter(|| step_in_place(black_box(&mut target), 1e-9, black_box(&gradient)));
     });
     group.bench_function("update beside", |b| {
-        b.iter(|| vector::step_into(black_box(&mut target), black_box(&x), 1e-9, black_box(&gradient)));
+        b.iter(|| step_into(black_box(&mut target), black_box(&x), 1e-9, black_box(&gradient)));
     });
 
     group.throughput(Throughput::Elements(1));
@@ -79,12 +79,20 @@ fn copying_passes(problem: &dyn Problem, steps: u64) -> f64 {
         sum += problem.value_and_gradient(&x, &mut gradient);
         sum += bare_read(&gradient) as f64;
         best.copy_from_slice(&x);
-        for (x, g) in x.iter_mut().zip(&gradient) {
-            *x -= 1e-9 * g;
-        }
+        step_in_place(&mut x, 1e-9, &gradient);
     }
     black_box((&start, &best));
     sum
+}
+
+/// `x ← x − size·g`.
+fn step_in_place(x: &mut [f64], size: f64, gradient: &[f64]) {
+    x.iter_mut().zip(gradient).for_each(|(x, g)| *x -= size * g);
+}
+
+/// `to ← from − size·g`.
+fn step_into(to: &mut [f64], from: &[f64], size: f64, gradient: &[f64]) {
+    to.iter_mut().zip(from).zip(gradient).for_each(|((to, x), g)| *to = x - size * g);
 }
 
 /// Reads everything and does next to nothing with it.
@@ -107,9 +115,7 @@ fn bare_passes(problem: &dyn Problem, steps: u64) -> f64 {
     for _ in 0..steps {
         sum += problem.value_and_gradient(&x, &mut gradient);
         sum += bare_read(&gradient) as f64;
-        for ((to, x), g) in next.iter_mut().zip(&x).zip(&gradient) {
-            *to = x - 1e-9 * g;
-        }
+        step_into(&mut next, &x, 1e-9, &gradient);
         std::mem::swap(&mut x, &mut next);
     }
     black_box(&start);

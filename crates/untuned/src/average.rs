@@ -1,13 +1,21 @@
 //! Averages of the iterates, for evaluation.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
 
-use crate::spec::{Kind, SpecError};
-use crate::vector;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::formula::{Change, Number, TensorInfo};
+use crate::space::Space;
+use crate::spec::{Kind, SpecError, number};
 
 /// A running average of iterates.
+///
+/// As a text it is `uniform`, `polynomial:8` or `ema:0.999`. The numbers are these where a text has none. `exponential` is `ema`, too.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Average {
     /// The uniform mean; Theorems 1, 2 and 3 speak of it.
     Uniform,
@@ -44,25 +52,85 @@ impl Average {
     }
 
     /// Takes `x` into `mean` as its `count`-th point, counted from 1.
-    pub fn add(self, mean: &mut [f64], x: &[f64], count: u64) {
-        if count == 1 {
-            mean.copy_from_slice(x);
-        } else {
-            vector::average_into(mean, self.weight(count), x);
+    pub(crate) fn take<S: Space>(self, space: &S, mean: &mut S::Vector, x: &S::Vector, count: u64) {
+        match count {
+            1 => space.copy(x, mean),
+            _ => space.change(TakeIntoAverage, [self.weight(count)], 0.0, [mean], [x]),
         }
+    }
+}
+
+/// `mean ← mean + weight·(x − mean)`.
+struct TakeIntoAverage;
+
+impl Change<1, 1, 1> for TakeIntoAverage {
+    #[inline(always)]
+    fn each<N: Number>([weight]: [N; 1], _: TensorInfo<N>, [mean]: [N; 1], [x]: [N; 1]) -> [N; 1] {
+        [mean + weight * (x - mean)]
+    }
+}
+
+impl fmt::Display for Average {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Average::Uniform => f.write_str("uniform"),
+            Average::Polynomial(gamma) => write!(f, "polynomial:{}", number(gamma)),
+            Average::Exponential(decay) => write!(f, "ema:{}", number(decay)),
+        }
+    }
+}
+
+/// A text that is no average.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[error(
+    "{0:?} is no average; write \"uniform\", \"polynomial:8\" (a number of at least 0) or \"ema:0.999\" (from 0 on, below 1)"
+)]
+pub struct AverageError(String);
+
+impl FromStr for Average {
+    type Err = AverageError;
+
+    fn from_str(text: &str) -> Result<Average, AverageError> {
+        let (name, given) = text.split_once(':').map_or((text, None), |(name, given)| (name, Some(given)));
+        let number = |default| given.map_or(Some(default), |given| given.parse().ok());
+        let average = match name {
+            "uniform" if given.is_none() => Some(Average::Uniform),
+            "polynomial" => number(8.0).map(Average::Polynomial),
+            "ema" | "exponential" => number(0.999).map(Average::Exponential),
+            _ => None,
+        };
+        average.and_then(|average| average.check().ok()).ok_or_else(|| AverageError(text.to_string()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::space::DenseF64;
 
     fn averaged(average: Average, points: &[f64]) -> f64 {
-        let mut mean = [f64::NAN];
+        let mut mean = vec![f64::NAN];
         for (i, &x) in points.iter().enumerate() {
-            average.add(&mut mean, &[x], i as u64 + 1);
+            average.take(&DenseF64::new(1), &mut mean, &vec![x], i as u64 + 1);
         }
         mean[0]
+    }
+
+    #[test]
+    fn texts() {
+        let read = |text: &str| text.parse::<Average>();
+        let averages = [Average::Uniform, Average::Polynomial(0.5), Average::Exponential(0.9999)];
+        for (average, text) in averages.into_iter().zip(["uniform", "polynomial:0.5", "ema:0.9999"]) {
+            assert_eq!((read(text), average.to_string()), (Ok(average), text.to_string()));
+        }
+        assert_eq!(read("polynomial"), Ok(Average::Polynomial(8.0)));
+        assert_eq!(read("ema"), read("exponential:0.999"));
+        for wrong in
+            ["", "mean", "uniform:", "uniform:1", "polynomial:", "polynomial:-1", "ema:1", "ema:x", "ema:nan"]
+        {
+            let error = read(wrong).expect_err("it is no average").to_string();
+            assert!(error.starts_with(&format!("{wrong:?} is no average; write")), "{error}");
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl MethodSpec {
     /// As [`MethodSpec::build`]; and when the method is no scalar rule.
     pub fn build_rule(&self, run: &RunInfo) -> Result<Rule, SpecError> {
         let why =
-            "it keeps vectors beside the parameters and is no scalar rule; take one such as `inexact-polyak`";
+            "this is an optimizer with state vectors, not a scalar rule; use a rule such as `inexact-polyak`";
         let no_rule = SpecError::Unfit { owner: self.name(), why: why.to_string() };
         Rule::from_spec(&self.0, run).unwrap_or(Err(no_rule))
     }

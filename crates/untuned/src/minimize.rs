@@ -35,26 +35,17 @@ where
 /// A start that the problem cannot take, or an average that cannot be used.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum StartError {
     /// Another number of variables.
     #[error("the start has {given} variables, the problem {wanted}")]
-    Dimension {
-        /// The start's.
-        given: usize,
-        /// The problem's.
-        wanted: usize,
-    },
+    Dimension { given: usize, wanted: usize },
     /// The average's number cannot be used.
     #[error(transparent)]
     Average(#[from] SpecError),
     /// A variable is NaN or infinite.
     #[error("variable {index} of the start is {value}; it must be finite")]
-    NotFinite {
-        /// Which one.
-        index: usize,
-        /// Its value.
-        value: f64,
-    },
+    NotFinite { index: usize, value: f64 },
 }
 
 /// One iterate as an [`Observer`] sees it: the point, and the step that will be taken from it.
@@ -71,7 +62,7 @@ pub struct Iterate<'a> {
     pub loss: f64,
     /// `‖∇f(x_t)‖`.
     pub grad_norm: f64,
-    /// The step from here; `None` at `x_T` and where the run diverged or was refused. A run that an observer stops here does not
+    /// The step from this point. `None` at `x_T`, and where the run diverged or was refused. A run that an observer stops here does not
     /// take it.
     pub next: Option<Report>,
 }
@@ -125,23 +116,18 @@ pub struct Snapshot {
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs, reason = "a step is that of the end")]
 pub enum Outcome {
     /// All steps were made.
     Finished,
     /// All steps were made, and the last gradient was 0.
     Stationary,
     /// The loss or the gradient at `x_step` is not finite.
-    Diverged {
-        /// Where.
-        step: u64,
-    },
+    Diverged { step: u64 },
     /// The method made no step.
     Refused(Refusal),
     /// An observer stopped the run at this step.
-    Stopped {
-        /// Where.
-        step: u64,
-    },
+    Stopped { step: u64 },
 }
 
 impl Outcome {
@@ -209,8 +195,7 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
         self
     }
 
-    /// Runs the loop. A scalar rule can be passed by `&mut`. Where the method has a point of its own to evaluate, that one stands for
-    /// the average.
+    /// Runs the loop. A scalar rule can be passed by `&mut`. If the method has its own evaluation point, `average` holds that point.
     ///
     /// # Errors
     /// As [`minimize`].
@@ -223,9 +208,11 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
         let mut from = x0.to_vec();
         let mut best = Snapshot { step: 0, loss: f64::INFINITY, x: x0.to_vec() };
         let kind = self.average.map(Average::check).transpose()?;
+        // A method's own point stands for the average.
+        let own = session.has_evaluation_point();
         let mut average = kind.map(|kind| (kind, x0.to_vec()));
         let traced = self.trace && dimension <= TRACED_DIMENSIONS;
-        let seen = traced || average.is_some() || !self.observers.is_empty();
+        let seen = traced || (average.is_some() && !own) || !self.observers.is_empty();
         let (mut trace, mut below_bound, mut step) = (Vec::new(), 0, 0);
 
         let (outcome, loss) = loop {
@@ -268,8 +255,8 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
                 }
                 break (outcome, loss);
             }
-            if let Some((kind, mean)) = &mut average {
-                kind.add(mean, &from, step + 1);
+            if let Some((kind, mean)) = average.as_mut().filter(|_| !own) {
+                kind.take(session.space(), mean, &from, step + 1);
             }
             if is_best {
                 std::mem::swap(&mut best.x, &mut from);
@@ -280,7 +267,7 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
         // Where an observer stopped the run, the method has made the step that the run does not take: the evaluation point is then one
         // step ahead.
         let average = average.map(|(_, mut point)| {
-            if session.has_evaluation_point() {
+            if own {
                 session.write_evaluation_point(&x, &mut point);
             }
             Snapshot { step, loss: problem.value(&point), x: point }

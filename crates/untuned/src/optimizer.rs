@@ -32,8 +32,8 @@ pub trait Optimizer {
         Vec::new()
     }
 
-    /// Observes the point, and makes the step. The size of the returned step is the effective rate: what a unit of the
-    /// (preconditioned) gradient was multiplied with, after [`StepOptions::rate`].
+    /// Observes the point, and makes the step. The returned size is the effective learning rate: the factor of the (preconditioned)
+    /// gradient, [`StepOptions::rate`] included.
     ///
     /// # Errors
     /// Refuses what it cannot answer, before anything changes.
@@ -63,22 +63,22 @@ pub trait Optimizer {
         true
     }
 
-    /// Whether weight decay applies to all tensors, and not only to matrices: so for scalar rules, as in the paper's experiments.
+    /// Whether weight decay applies to every tensor, and not only to matrices. Scalar rules decay everything, as in the paper.
     fn decays_everything(&self) -> bool {
         false
     }
 
-    /// The weight decay that belongs to it on networks, where nothing else is asked for.
+    /// The default weight decay for networks.
     fn default_weight_decay(&self) -> f64 {
         0.0
     }
 
-    /// The number that it estimates on the way, after its last step. Its documentation says which.
+    /// The current estimate, such as Prodigy's `d`. The method's documentation says which.
     fn estimate(&self) -> Option<f64> {
         None
     }
 
-    /// What a user should know of how the run goes: an estimate that is stuck, a rate that grows without end.
+    /// A warning if the run looks wrong: an estimate that never moves, or a rate that grows without bound.
     fn warning(&self) -> Option<String> {
         None
     }
@@ -124,20 +124,29 @@ impl Default for StepOptions {
 }
 
 impl StepOptions {
-    /// Refuses a rate or a decay that is negative or not finite, and a clipping threshold that is not above 0.
+    /// The first option that cannot be used, its value, and what it must be: a rate and a decay are finite and not negative, and a
+    /// clipping threshold is finite and above 0.
+    #[inline]
+    pub fn wrong(&self) -> Option<(&'static str, f64, &'static str)> {
+        let StepOptions { rate, clip, weight_decay } = *self;
+        let fits = |value: f64| (0.0..f64::INFINITY).contains(&value);
+        match clip {
+            _ if !fits(rate) => Some(("rate", rate, "finite, and 0 or more")),
+            _ if !fits(weight_decay) => Some(("weight_decay", weight_decay, "finite, and 0 or more")),
+            Some(clip) if !fits(clip) || clip == 0.0 => Some(("clip", clip, "finite, and above 0")),
+            _ => None,
+        }
+    }
+
+    /// Refuses options that [cannot be used](StepOptions::wrong).
     ///
     /// # Errors
     /// Names the option.
     #[inline]
     pub fn check(&self, step: u64) -> Result<(), Refusal> {
-        let StepOptions { rate, clip, weight_decay } = *self;
-        let fits = |value: f64| (0.0..f64::INFINITY).contains(&value);
-        let wrong = |what, value, must| Err(Refusal::Option { step, what, value, must });
-        match clip {
-            _ if !fits(rate) => wrong("rate", rate, "finite, and 0 or more"),
-            _ if !fits(weight_decay) => wrong("weight_decay", weight_decay, "finite, and 0 or more"),
-            Some(clip) if clip.is_nan() || clip <= 0.0 => wrong("clip", clip, "above 0"),
-            _ => Ok(()),
+        match self.wrong() {
+            Some((what, value, must)) => Err(Refusal::Option { step, what, value, must }),
+            None => Ok(()),
         }
     }
 
@@ -403,8 +412,8 @@ impl Change<1, 1, 2> for DescendFrom {
 /// Warm-up and schedule multiply the rule's size. The rule sees the gradient as it is: [`StepOptions::clip`] has no effect. An answer
 /// that breaks the rule's contract is refused after the rule has changed.
 ///
-/// State: `x_0` for rules that need the distance from it, 2 vectors for those that go back to the best point, 2 for those that go back
-/// to `x_0`. A step is one pass that reads 2 vectors and writes one, and one of 2 vectors before it for the distance.
+/// State: `x_0` if the rule needs the distance from it; the best point and its gradient if it goes back there; `x_0` and its gradient if
+/// it goes back to the start. A step is one pass that reads 2 vectors and writes one, and one of 2 vectors before it for the distance.
 impl<R: StepRule> Optimizer for R {
     fn name(&self) -> &str {
         StepRule::name(self)

@@ -139,8 +139,8 @@ pub(crate) fn unfit<P: Parameters>(why: impl Into<String>) -> SpecError {
     SpecError::Unfit { owner: P::INFO.name, why: why.into() }
 }
 
-/// Refuses a parameter that was set although it only belongs to another choice: `others` names those, and `belongs` that choice. One
-/// that has its default counts as not set, also in a text.
+/// Refuses a parameter that has no effect with the chosen option. A parameter at its default counts as not set. `others` names the
+/// parameters, and `belongs` the option that they need.
 pub(crate) fn refuse_others<P: Parameters>(
     parameters: &P,
     others: &[&str],
@@ -176,6 +176,8 @@ pub(crate) fn check_eps<P: Parameters>(name: &str, eps: f64) -> Result<(), SpecE
 /// - `nesterov: bool = false;` is `yes` or `no` in a text;
 /// - `extend: InexactPolyakExtend = Never;` is a word, of an enum that `words!` made.
 ///
+/// A field's documentation ends with its default and its range.
+///
 /// A method whose state is not empty says `state: Type,` and implements [`Start`].
 macro_rules! parameters {
     (
@@ -196,6 +198,8 @@ macro_rules! parameters {
         pub struct $name {
             $(
                 #[doc = $meaning]
+                #[doc = ""]
+                #[doc = parameters!(@doc $type $default $($kind $(($low, $high))?)?)]
                 pub $field: $type $(<$inner>)?,
             )*
         }
@@ -295,6 +299,23 @@ macro_rules! parameters {
     (@default bool false) => { $crate::spec::DefaultValue::Word("no") };
     (@default Option $derived:tt) => { $crate::spec::DefaultValue::Derived($derived) };
     (@default $type:ident $default:ident) => { $crate::spec::DefaultValue::Word($type::$default.word()) };
+    (@doc f64 required $($kind:tt)+) => {
+        concat!(" Required: ", parameters!(@range $($kind)+), ". `build` refuses the NaN of `Default`.")
+    };
+    (@doc f64 inf $($kind:tt)+) => { concat!(" Default: infinite; ", parameters!(@range $($kind)+), ".") };
+    (@doc Option $derived:tt $($kind:tt)+) => {
+        concat!(" `None`: ", $derived, ". `Some`: ", parameters!(@range $($kind)+), ".")
+    };
+    (@doc $type:ident $default:tt) => { concat!(" Default: `", stringify!($default), "`.") };
+    (@doc $type:ident $default:tt $($kind:tt)+) => {
+        concat!(" Default: ", stringify!($default), "; ", parameters!(@range $($kind)+), ".")
+    };
+    (@range Finite) => { "finite" };
+    (@range NonNegative) => { "0 or more" };
+    (@range Positive) => { "above 0" };
+    (@range PositiveOrInfinite) => { "above 0, or infinite" };
+    (@range Fraction) => { "from 0 on, below 1" };
+    (@range Whole ($low:tt, $high:tt)) => { concat!("from ", stringify!($low), " to ", stringify!($high)) };
     (@kind bool) => { $crate::spec::Kind::Word(&["no", "yes"]) };
     (@kind $type:ident) => { $crate::spec::Kind::Word($type::WORDS) };
     (@kind $type:ident $kind:ident) => { $crate::spec::Kind::$kind };
@@ -311,6 +332,7 @@ macro_rules! words {
     ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[non_exhaustive]
         pub enum $name {
             $($(#[$variant_doc])* $variant,)*
         }

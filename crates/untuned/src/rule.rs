@@ -103,6 +103,9 @@ impl Needs {
 }
 
 /// What is known of the point `x_t` when a method is asked.
+///
+/// A rule reads a value that may be missing with the method of the same name: [`Observation::distance`] refuses an observation
+/// without a distance. [`StepRule::needs`] says that a session has to measure it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observation {
     /// `t`, from 0.
@@ -174,21 +177,6 @@ impl Observation {
         Refusal::Missing { step, what: "dimension" }
     }
 
-    /// The loss.
-    ///
-    /// # Errors
-    /// Refuses an observation without it.
-    #[inline]
-    pub fn loss(&self) -> Result<f64, Refusal> {
-        self.required("loss", self.loss)
-    }
-
-    /// A value that the method needs, so that [`Observation::check`] has found it.
-    #[inline]
-    pub(crate) fn required<T>(&self, what: &'static str, value: Option<T>) -> Result<T, Refusal> {
-        value.ok_or(Refusal::Missing { step: self.step, what })
-    }
-
     /// `f − l`, at least 0.
     ///
     /// # Errors
@@ -210,6 +198,37 @@ impl Observation {
     pub fn over_squared_norm(&self, numerator: f64) -> f64 {
         over_square(numerator, self.grad_norm)
     }
+}
+
+/// A method for each value that may be missing.
+macro_rules! required {
+    ($($(#[$doc:meta])* $name:ident: $type:ty;)*) => {
+        impl Observation {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// Refuses an observation without it.
+                #[inline]
+                pub fn $name(&self) -> Result<$type, Refusal> {
+                    self.$name.ok_or(Refusal::Missing { step: self.step, what: stringify!($name) })
+                }
+            )*
+        }
+    };
+}
+
+required! {
+    /// The loss.
+    loss: f64;
+    /// `‖x_0‖`.
+    x0_norm: f64;
+    /// `‖x_t − x_0‖`.
+    distance: f64;
+    /// The sum of the gradient's entries.
+    grad_sum: f64;
+    /// The number of parameters.
+    dimension: u64;
 }
 
 /// `numerator/norm²`, also where `norm²` is not a normal number.
@@ -300,86 +319,35 @@ impl Step {
 
 /// Why a method made no step. Its state is what it was before.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 #[non_exhaustive]
 pub enum Refusal {
     /// The loss is NaN or infinite.
     #[error("step {step}: the loss is {loss}")]
-    Loss {
-        /// `t`.
-        step: u64,
-        /// The loss.
-        loss: f64,
-    },
+    Loss { step: u64, loss: f64 },
     /// The gradient's norm is NaN, infinite or negative.
     #[error("step {step}: the gradient's norm is {grad_norm}")]
-    Gradient {
-        /// `t`.
-        step: u64,
-        /// The norm.
-        grad_norm: f64,
-    },
+    Gradient { step: u64, grad_norm: f64 },
     /// The gradient's norm is finite, and its square is not a number that the parameters can hold.
     #[error(
         "step {step}: the gradient's norm is {grad_norm:e}, too large to be squared; clip it or begin nearer"
     )]
-    TooLarge {
-        /// `t`.
-        step: u64,
-        /// The norm.
-        grad_norm: f64,
-    },
+    TooLarge { step: u64, grad_norm: f64 },
     /// Another measured value is NaN or infinite.
     #[error("step {step}: {what} is {value}")]
-    NotFinite {
-        /// `t`.
-        step: u64,
-        /// The field of the observation.
-        what: &'static str,
-        /// Its value.
-        value: f64,
-    },
-    /// The observation lacks what the method [needs](StepRule::needs).
+    NotFinite { step: u64, what: &'static str, value: f64 },
+    /// The observation lacks what the method [needs](StepRule::needs): `what` is the field of [`Needs`].
     #[error("step {step}: the method needs `{what}`, and the observation does not have it")]
-    Missing {
-        /// `t`.
-        step: u64,
-        /// The field of the observation.
-        what: &'static str,
-    },
-    /// The formula's value, or the length of its step, cannot be held by the floats of the parameters.
+    Missing { step: u64, what: &'static str },
+    /// The formula's value, or the length of its step, cannot be held by the floats of the parameters. A loss that is not known is NaN.
     #[error("step {step}: the step size is {size:e} (loss {loss:e}, gradient norm {grad_norm:e})")]
-    Overflow {
-        /// `t`.
-        step: u64,
-        /// The loss; NaN where it is not known.
-        loss: f64,
-        /// The norm.
-        grad_norm: f64,
-        /// What the formula gave.
-        size: f64,
-    },
+    Overflow { step: u64, loss: f64, grad_norm: f64, size: f64 },
     /// An [option](crate::StepOptions) of the step cannot be used.
     #[error("step {step}: the option `{what}` is {value}; it must be {must}")]
-    Option {
-        /// `t`.
-        step: u64,
-        /// The field of the options.
-        what: &'static str,
-        /// Its value.
-        value: f64,
-        /// What it must be.
-        must: &'static str,
-    },
+    Option { step: u64, what: &'static str, value: f64, must: &'static str },
     /// The run is longer than the horizon that the method was made for.
     #[error("step {step}: the method was made for {horizon} steps; {remedy}")]
-    PastHorizon {
-        /// `t`.
-        step: u64,
-        /// `T`.
-        horizon: u64,
-        /// What to write instead.
-        remedy: &'static str,
-    },
+    PastHorizon { step: u64, horizon: u64, remedy: &'static str },
 }
 
 impl Refusal {

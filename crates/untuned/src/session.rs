@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::average::Average;
-use crate::formula::{Change, Measure, Number, TensorInfo};
+use crate::formula::{Measure, Number, TensorInfo};
 use crate::optimizer::{
     DISTANCE, GRAD_SUM, JumpPoints, Loss, MOST_SUMS, NORM, OWN, Optimizer, Points, SessionError, StateVector,
     StepContext, StepOptions, Vectors, X0_NORM,
@@ -14,7 +14,7 @@ use crate::spec::SpecError;
 
 /// A method at work: its state vectors, the clock, `‖x_0‖`, and the options around a step.
 ///
-/// The parameters and the gradient belong to the caller. `minimize`, the program's training loop, its benchmarks and the adapters for
+/// The parameters and the gradient belong to the caller. Which tensors are frozen, too, is the space's business: it leaves them alone. `minimize`, the program's training loop, its benchmarks and the adapters for
 /// other frameworks all drive methods through this type.
 ///
 /// ```
@@ -68,8 +68,8 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// What a checkpoint has of a session beside its vectors. What serde writes of it reads back to the same bits, in any format that
-/// keeps 64-bit floats exactly (`serde_json` needs its feature `float_roundtrip`).
+/// The numbers of a checkpoint, without the vectors. They read back to the same bits in formats that store f64 exactly (`serde_json`
+/// needs its feature `float_roundtrip`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionState<M> {
     /// The method, with its numbers.
@@ -113,7 +113,7 @@ pub struct Report {
     pub kind: StepKind,
 }
 
-/// What a step saw of its point: of a refused one there is no [`Report`].
+/// The loss and the gradient's norm of a step. They are known for refused steps, too, which have no [`Report`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct LossAndNorm {
@@ -130,16 +130,6 @@ impl Measure<0, 1, 2> for SumAndSquare {
     #[inline(always)]
     fn each<N: Number>(_: [N; 0], _: TensorInfo<N>, [g]: [N; 1]) -> [N; 2] {
         [g, g * g]
-    }
-}
-
-/// `mean ← mean + weight·(x − mean)`.
-struct TakeIntoAverage;
-
-impl Change<1, 1, 1> for TakeIntoAverage {
-    #[inline(always)]
-    fn each<N: Number>([weight]: [N; 1], _: TensorInfo<N>, [mean]: [N; 1], [x]: [N; 1]) -> [N; 1] {
-        [mean + weight * (x - mean)]
     }
 }
 
@@ -356,10 +346,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         let step = numbers.step;
         if let (Some(average), Some(mean)) = (average, mean) {
             numbers.averaged = numbers.averaged.saturating_add(1);
-            match numbers.averaged {
-                1 => space.copy(x, mean),
-                count => space.change(TakeIntoAverage, [average.weight(count)], 0.0, [mean], [&*x]),
-            }
+            average.take(space, mean, x, numbers.averaged);
         }
         *numbers = Numbers { step: step.saturating_add(1), x0_norm, kept, averaged: numbers.averaged };
         let report = Report { step, loss, grad_norm, rate: made.size, kind: made.kind };
@@ -388,7 +375,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         }
     }
 
-    /// Does something with the point to evaluate, which for averages and Schedule-Free methods is not `x`.
+    /// Calls `work` with the point to evaluate. For averages and Schedule-Free methods that is not `x`.
     ///
     /// # Errors
     /// When there is no memory for that point.
@@ -411,7 +398,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         &self.space
     }
 
-    /// The space, for one that a checkpoint changes: it has the scales of tensors, too.
+    /// The space, mutable: to restore the scales of a checkpoint.
     pub fn space_mut(&mut self) -> &mut S {
         &mut self.space
     }
@@ -468,6 +455,11 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         Ok(())
     }
 
+    /// Whether a state is of a run with the same needs and the same vectors as this one.
+    pub fn accepts(&self, state: &SessionState<M>) -> bool {
+        state.method.needs() == self.needs && state.method.state() == self.method.state()
+    }
+
     /// Sets the numbers alone: the vectors stay what they are.
     pub fn rewind(&mut self, state: SessionState<M>) {
         (self.method, self.numbers) = (state.method, state.numbers);
@@ -495,7 +487,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         self.vector_names().into_iter().zip(self.vectors.iter().flat_map(SessionVectors::each))
     }
 
-    /// All vectors with their names, for a space whose numbers belong to somebody else and may have moved: write where they are now.
+    /// All vectors with their names, mutable. A space over a framework's memory sets new addresses here before each step.
     pub fn vectors_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut S::Vector)> {
         self.vector_names().into_iter().zip(self.vectors.iter_mut().flat_map(SessionVectors::each_mut))
     }

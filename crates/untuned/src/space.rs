@@ -151,9 +151,8 @@ impl TensorRange {
 /// Returns one scale per tensor. Each tensor is given as: whether it is a matrix, how many numbers it has, and the sum of their
 /// squares.
 ///
-/// The scale of a matrix is the root mean square of its numbers, divided by the geometric mean over all numbers of matrices. The scale
-/// of a vector is 1, because vectors start with zeros or ones that say nothing of how far they have to go. So is that of a matrix of
-/// zeros.
+/// The scale of a matrix is the root mean square of its numbers, divided by the geometric mean over all numbers of matrices. Vectors get
+/// the scale 1: they start with zeros or ones, which say nothing of how far they have to go. A matrix of zeros gets 1, too.
 pub fn scales(tensors: impl IntoIterator<Item = (bool, usize, f64)>) -> Vec<f64> {
     let known = |(matrix, len, squares): (bool, usize, f64)| {
         let log = 0.5 * (squares / len as f64).ln();

@@ -381,82 +381,30 @@ fn hint<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// What is wrong with a spec string.
+/// What is wrong with a spec string. An `owner` is a method or a problem.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum SpecError {
     /// No method or problem has this name.
     #[error("unknown {what} `{given}`{hint} (known: {known})")]
-    UnknownName {
-        /// "method" or "problem".
-        what: &'static str,
-        /// The name in the text.
-        given: String,
-        /// The nearest known name, as words.
-        hint: String,
-        /// All known names.
-        known: String,
-    },
+    UnknownName { what: &'static str, given: String, hint: String, known: String },
     /// The method or problem has no such parameter.
     #[error("`{owner}` has no parameter `{given}`{hint} ({known})")]
-    UnknownParameter {
-        /// The method or problem.
-        owner: &'static str,
-        /// The key in the text.
-        given: String,
-        /// The nearest known key, as words.
-        hint: String,
-        /// All known keys, as words.
-        known: String,
-    },
+    UnknownParameter { owner: &'static str, given: String, hint: String, known: String },
     /// Something after the colon is not `key=value`.
     #[error("`{owner}`: `{given}` is not key=value; write it like `{example}`")]
-    NotAPair {
-        /// The method or problem.
-        owner: &'static str,
-        /// The piece of text.
-        given: String,
-        /// A spec string that works.
-        example: String,
-    },
+    NotAPair { owner: &'static str, given: String, example: String },
     /// A parameter stands twice.
     #[error("`{owner}`: `{name}` is given twice; keep one of them")]
-    Twice {
-        /// The method or problem.
-        owner: &'static str,
-        /// The key.
-        name: &'static str,
-    },
+    Twice { owner: &'static str, name: &'static str },
     /// A value is not a number or word of the kind wanted.
     #[error("`{owner}`: {name}={given} does not work, {name} must be {must}")]
-    BadValue {
-        /// The method or problem.
-        owner: &'static str,
-        /// The key.
-        name: &'static str,
-        /// The value in the text.
-        given: String,
-        /// What a value must be.
-        must: String,
-    },
+    BadValue { owner: &'static str, name: &'static str, given: String, must: String },
     /// A parameter without a default was not given.
     #[error("`{owner}` needs `{name}` ({meaning}); write it like `{example}`")]
-    Missing {
-        /// The method or problem.
-        owner: &'static str,
-        /// The key.
-        name: &'static str,
-        /// What it means.
-        meaning: &'static str,
-        /// A spec string that works.
-        example: String,
-    },
+    Missing { owner: &'static str, name: &'static str, meaning: &'static str, example: String },
     /// Parameters that exclude each other, or do not fit the run.
     #[error("`{owner}`: {why}")]
-    Unfit {
-        /// The method or problem.
-        owner: &'static str,
-        /// What does not fit, and what to write instead.
-        why: String,
-    },
+    Unfit { owner: &'static str, why: String },
 }

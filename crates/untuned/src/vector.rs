@@ -110,30 +110,6 @@ fn scaled_root(squares: f64, entries: impl Iterator<Item = f64> + Clone) -> f64 
     unit * entries.map(|x| (x / unit) * (x / unit)).sum::<f64>().sqrt()
 }
 
-/// `x ← x − size · gradient`.
-pub fn step_in_place(x: &mut [f64], size: f64, gradient: &[f64]) {
-    assert_eq!(x.len(), gradient.len(), "vectors of one length");
-    for (x, g) in x.iter_mut().zip(gradient) {
-        *x -= size * g;
-    }
-}
-
-/// `to ← from − size · gradient`.
-pub fn step_into(to: &mut [f64], from: &[f64], size: f64, gradient: &[f64]) {
-    assert!(to.len() == from.len() && from.len() == gradient.len(), "vectors of one length");
-    for ((to, x), g) in to.iter_mut().zip(from).zip(gradient) {
-        *to = x - size * g;
-    }
-}
-
-/// `mean ← mean + weight · (x − mean)`.
-pub fn average_into(mean: &mut [f64], weight: f64, x: &[f64]) {
-    assert_eq!(mean.len(), x.len(), "vectors of one length");
-    for (m, x) in mean.iter_mut().zip(x) {
-        *m += weight * (x - *m);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

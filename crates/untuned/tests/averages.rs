@@ -90,7 +90,10 @@ fn every_method_can_be_averaged() {
             assert_eq!(run.state(), before, "{name}");
             assert_eq!(step(&mut run, t, 4.0), step(&mut alone, t, 4.0), "{name}");
             assert_eq!(run.x, alone.x, "{name}");
-            average.add(&mut mean, &run.x, t + 1);
+            let weight = average.weight(t + 1);
+            for (mean, x) in mean.iter_mut().zip(&run.x) {
+                *mean = if t == 0 { *x } else { *mean + weight * (x - *mean) };
+            }
             assert!(vector::distance(&mean, &run.evaluated()) < 1e-12, "{name}");
         }
         let mut parts = run.resumed();

@@ -125,6 +125,15 @@ const CASES: &[Case] = &[
         explodes: true,
     },
     Case {
+        spec: |a, b, _| {
+            let (first, eps) = (number(0.3 * b * b / a), number(0.1 * a / b * a / b));
+            format!("dog:first_step={first},eps={eps}")
+        },
+        bounded: false,
+        first: None,
+        explodes: true,
+    },
+    Case {
         spec: |_, _, l| format!("anytime-polyak:lower_bound={}", number(l)),
         bounded: true,
         first: Some(1.0),
@@ -278,20 +287,20 @@ fn ask(spec: &str, rule: &mut Rule, seen: &Observation) -> Result<Step, Refusal>
 #[test]
 fn every_rule_is_here() {
     let here: BTreeSet<_> = CASES.iter().map(|c| c.spec(0.0).parse::<MethodSpec>().unwrap().name()).collect();
-    let all: BTreeSet<_> = RULES.iter().map(|entry| entry.name).collect();
+    let all: BTreeSet<_> = RULES.iter().map(|info| info.name).collect();
     assert_eq!(here, all, "a rule of the catalog has no case in this file");
     // Every word of every option too.
-    for entry in RULES {
-        for parameter in entry.parameters {
+    for info in RULES {
+        for parameter in info.parameters {
             let untuned::spec::Kind::Word(words) = parameter.kind else { continue };
             for word in words {
                 let given = format!("{}={word}", parameter.name);
                 let default = parameter.default == untuned::spec::DefaultValue::Word(word);
                 let used = CASES.iter().any(|c| {
                     let spec = c.spec(0.0);
-                    spec.starts_with(&format!("{}:", entry.name)) && spec.contains(&given)
+                    spec.starts_with(&format!("{}:", info.name)) && spec.contains(&given)
                 });
-                assert!(used || default, "{}: no case has {given}", entry.name);
+                assert!(used || default, "{}: no case has {given}", info.name);
             }
         }
     }
@@ -495,7 +504,8 @@ fn broken_observations_are_refused() {
 fn needed(spec: &str) -> &'static [&'static str] {
     match spec.split(':').next().unwrap() {
         "gd" | "clipped-gd" => &[],
-        "dog" => &["x0_norm", "distance"],
+        "dog" if !spec.contains("first_step") => &["x0_norm", "distance"],
+        "dog" => &["distance"],
         "dowg" => &["distance"],
         _ if spec.contains("grad_shift") => &["loss", "grad_sum", "dimension"],
         _ => &["loss"],
@@ -554,6 +564,19 @@ fn missing_values_are_refused() {
     assert!(words.contains("step 3") && words.contains("`x0_norm`"), "{words}");
 }
 
+/// The author of a rule reads a value with the method of its name.
+#[test]
+fn each_value_is_read_or_refused_by_name() {
+    let values = |seen: Observation| {
+        let dimension = seen.dimension().map(|n| n as f64);
+        [seen.loss(), seen.x0_norm(), seen.distance(), seen.grad_sum(), dimension]
+    };
+    assert_eq!(values(at(3, (7.0, 1.5, 0.3))), [Ok(7.0), Ok(0.7), Ok(0.3), Ok(0.5), Ok(5.0)]);
+    let names = ["loss", "x0_norm", "distance", "grad_sum", "dimension"];
+    let nothing = Observation { loss: None, ..Observation::new(3, 7.0, 1.5) };
+    assert_eq!(values(nothing), names.map(|what| Err(Refusal::Missing { step: 3, what })));
+}
+
 /// A loop of one's own that measures loss and norm alone: DoG and DecSPS with a shift are of no use there, and say why.
 #[test]
 fn a_bare_observation_is_not_enough_for_everyone() {
@@ -561,7 +584,7 @@ fn a_bare_observation_is_not_enough_for_everyone() {
     for (spec, more, what) in [
         ("dog", Observation { distance: Some(0.0), ..bare }, "x0_norm"),
         ("dog", Observation { x0_norm: Some(1.0), ..bare }, "distance"),
-        ("dog:first_step=0.1", Observation { distance: Some(0.0), ..bare }, "x0_norm"),
+        ("dog:first_step=0.1", bare, "distance"),
         ("dowg", bare, "distance"),
         ("decsps:grad_shift=1e-4", Observation { grad_sum: Some(1.0), ..bare }, "dimension"),
         ("decsps:grad_shift=1e-4", Observation { dimension: Some(1), ..bare }, "grad_sum"),

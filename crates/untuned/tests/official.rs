@@ -56,11 +56,11 @@ fn every_optimizer_has_a_trace_and_every_trace_a_method() {
     let methods: BTreeSet<_> = METHODS.iter().map(|name| name.to_string()).collect();
     let traces: BTreeSet<_> = cases::names().into_iter().collect();
     assert_eq!(traces, methods, "the files of `official` and the methods of this test");
-    let known: BTreeSet<_> = catalog().iter().map(|entry| entry.name.to_string()).collect();
+    let known: BTreeSet<_> = catalog().iter().map(|info| info.name.to_string()).collect();
     let missing: Vec<_> = methods.difference(&known).collect();
     assert!(missing.is_empty(), "no methods: {missing:?}");
-    for entry in OPTIMIZERS {
-        assert!(methods.contains(entry.name), "{} has no trace", entry.name);
+    for info in OPTIMIZERS {
+        assert!(methods.contains(info.name), "{} has no trace", info.name);
     }
 }
 

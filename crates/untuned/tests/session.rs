@@ -62,6 +62,56 @@ fn a_state_vector_has_not_the_name_of_one_of_the_session() {
     let _ = Session::new(Twice { vector: "average" }, DenseF64::new(1));
 }
 
+/// A method that breaks its contract, each in one way.
+#[derive(Debug)]
+enum Careless {
+    UsesX0,
+    MiscountsVectors,
+    DoesNotObserve,
+}
+
+impl Optimizer for Careless {
+    fn state(&self) -> Vec<StateVector> {
+        vec![StateVector::zeros("m"), StateVector::zeros("v")]
+    }
+
+    fn step<S: Space>(
+        &mut self,
+        _: &mut StepContext<'_, S>,
+        vectors: Vectors<'_, S>,
+    ) -> Result<Step, SessionError<S::Error>> {
+        match self {
+            Careless::UsesX0 => _ = vectors.x0(),
+            Careless::MiscountsVectors => _ = named::<_, 1>(vectors.state),
+            Careless::DoesNotObserve => {}
+        }
+        Ok(Step::STATIONARY)
+    }
+}
+
+fn step_carelessly(method: Careless) {
+    let mut session = Session::new(method, DenseF64::new(1)).unwrap();
+    let _ = session.advance(1.0, &mut vec![1.0], &vec![1.0]);
+}
+
+#[test]
+#[should_panic(expected = "a method that uses `x0` says so in `needs`")]
+fn x0_is_there_for_methods_that_need_it() {
+    step_carelessly(Careless::UsesX0);
+}
+
+#[test]
+#[should_panic(expected = "declares 2 state vectors and uses 1")]
+fn a_method_takes_as_many_vectors_as_it_declares() {
+    step_carelessly(Careless::MiscountsVectors);
+}
+
+#[test]
+#[should_panic(expected = "a method observes the point before it makes a step")]
+fn a_step_without_an_observation_is_a_mistake() {
+    step_carelessly(Careless::DoesNotObserve);
+}
+
 #[test]
 fn a_load_that_fails_changes_nothing() {
     let mut run = Run::new(build("polyak-adam", 10), DenseF64::new(2), &[1.0, -1.0]);

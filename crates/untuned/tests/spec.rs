@@ -53,12 +53,12 @@ fn value(parameter: &'static Parameter) -> BoxedStrategy<Value> {
     }
 }
 
-/// A valid spec: the catalog, the text, the name that it must print and the parameters given, in the entry's order.
+/// A valid spec: the catalog, the text, the name that it must print and the parameters given, in the catalog's order.
 type Valid = (&'static str, String, &'static Info, Vec<(&'static str, Value)>);
 
 fn valid() -> impl Strategy<Value = Valid> {
-    prop::sample::select(entries()).prop_flat_map(|(what, entry)| {
-        let given: Vec<_> = entry
+    prop::sample::select(entries()).prop_flat_map(|(what, info)| {
+        let given: Vec<_> = info
             .parameters
             .iter()
             .map(|p| {
@@ -70,7 +70,7 @@ fn valid() -> impl Strategy<Value = Valid> {
                 }
             })
             .collect();
-        let names: Vec<_> = [entry.name].into_iter().chain(entry.aliases.iter().copied()).collect();
+        let names: Vec<_> = [info.name].into_iter().chain(info.aliases.iter().copied()).collect();
         let spaces = prop::collection::vec(prop::sample::select(vec!["", "", "", " ", "\t", "  "]), 32);
         (given, prop::sample::select(names), spaces, any::<u64>()).prop_map(
             move |(given, name, spaces, order)| {
@@ -87,7 +87,7 @@ fn valid() -> impl Strategy<Value = Valid> {
                     .collect();
                 let colon = if pairs.is_empty() { "" } else { ":" };
                 let text = format!("{}{name}{}{colon}{}", space(), space(), pairs.join(","));
-                (what, text, entry, given)
+                (what, text, info, given)
             },
         )
     })
@@ -192,14 +192,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_printed_reads_back((what, text, entry, given) in valid()) {
+    fn what_is_printed_reads_back((what, text, info, given) in valid()) {
         let spec = parse(what, &text).map_err(|e| TestCaseError::fail(format!("{text:?}: {e}")))?;
-        prop_assert_eq!(spec.name(), entry.name);
+        prop_assert_eq!(spec.name(), info.name);
         for &(name, value) in &given {
             prop_assert!(spec.is_given(name));
             prop_assert!(same_bits(spec.value(name), value), "{}: {} is {:?}", text, name, spec.value(name));
         }
-        for parameter in entry.parameters {
+        for parameter in info.parameters {
             if given.iter().all(|(name, _)| *name != parameter.name) {
                 prop_assert!(!spec.is_given(parameter.name));
                 match parameter.default {
@@ -210,10 +210,10 @@ proptest! {
                 }
             }
         }
-        // The printed form: the entry's own name and order, no spaces, the shortest numbers.
+        // The printed form: the catalog's name and order, no spaces, the shortest numbers.
         let pairs: Vec<_> = given.iter().map(|(name, v)| format!("{name}={v}")).collect();
         let colon = if pairs.is_empty() { "" } else { ":" };
-        prop_assert_eq!(spec.to_string(), format!("{}{}{}", entry.name, colon, pairs.join(",")));
+        prop_assert_eq!(spec.to_string(), format!("{}{}{}", info.name, colon, pairs.join(",")));
         let back = parse(what, &spec.to_string());
         prop_assert_eq!(&back, &Ok(spec));
         let back = back.unwrap();
@@ -303,8 +303,8 @@ fn an_unknown_rule_suggests_the_nearest() {
     }
     let (error, message) = rule_error("lion");
     assert!(matches!(error, SpecError::UnknownName { what: "method", .. }));
-    for entry in RULES {
-        assert!(message.contains(entry.name), "{message} lists {}", entry.name);
+    for info in RULES {
+        assert!(message.contains(info.name), "{message} lists {}", info.name);
     }
     for text in ["something-else-entirely", "", "x", "zz", "x:lr=1"] {
         assert!(!rule_error(text).1.contains("did you mean"), "{text:?} is near nothing");
@@ -455,11 +455,11 @@ fn problems_too() {
 #[test]
 fn the_catalog_is_sound() {
     let mut names = Vec::new();
-    for (what, entry) in entries() {
-        names.extend([(what, entry.name)]);
-        names.extend(entry.aliases.iter().map(|a| (what, *a)));
-        assert!(!entry.formula.is_empty() && !entry.reference.is_empty(), "{}", entry.name);
-        for parameter in entry.parameters {
+    for (what, info) in entries() {
+        names.extend([(what, info.name)]);
+        names.extend(info.aliases.iter().map(|a| (what, *a)));
+        assert!(!info.formula.is_empty() && !info.reference.is_empty(), "{}", info.name);
+        for parameter in info.parameters {
             assert!(!parameter.meaning.is_empty());
             assert!(
                 parameter.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
@@ -469,10 +469,10 @@ fn the_catalog_is_sound() {
                 DefaultValue::Word(w) => w.to_string(),
                 DefaultValue::Required | DefaultValue::Derived(_) => continue,
             };
-            let required = entry.parameters.iter().filter(|p| p.default == DefaultValue::Required);
+            let required = info.parameters.iter().filter(|p| p.default == DefaultValue::Required);
             let mut pairs: Vec<_> = required.map(|p| format!("{}=1", p.name)).collect();
             pairs.push(format!("{}={default}", parameter.name));
-            parse(what, &format!("{}:{}", entry.name, pairs.join(","))).unwrap();
+            parse(what, &format!("{}:{}", info.name, pairs.join(","))).unwrap();
         }
     }
     let count = names.len();

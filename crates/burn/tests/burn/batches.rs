@@ -1,6 +1,6 @@
 //! Several batches or replicas in a step.
 
-use crate::support::{START, Six, device, specs};
+use crate::support::{self, START, Six, device, specs};
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{DType, Tensor};
@@ -30,15 +30,12 @@ fn accumulated_gradients_are_sums_and_steps_are_of_means() {
             let loss = losses.reduce(|a, b| a + b).unwrap() / 4.0;
             let gradients = whole.gradients(&loss);
             let other = steppers[1].step(loss, &mut whole, gradients).unwrap();
-            let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs().max(1e-3);
+            let near = |a: &[f64], b: &[f64]| support::error(a, b, 1e-3) <= 1e-9;
             assert!(
-                near(one.loss, other.loss) && near(one.grad_norm, other.grad_norm),
+                near(&[one.loss], &[other.loss]) && near(&[one.grad_norm], &[other.grad_norm]),
                 "{spec}: {one:?} {other:?}"
             );
-            sum.numbers()
-                .into_iter()
-                .zip(whole.numbers())
-                .for_each(|(a, b)| assert!(near(a, b), "{spec} at {t}"));
+            assert!(near(&sum.numbers(), &whole.numbers()), "{spec} at {t}");
         }
     }
 }

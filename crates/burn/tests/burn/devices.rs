@@ -1,12 +1,11 @@
 //! Two devices: a run on one that has only tensor operations, and what is on the wrong one.
 
-use crate::support::{START, Six, specs};
+use crate::support::{self, START, Six, specs};
 use burn::module::Module;
 use burn::tensor::{DType, Device};
 use untuned_burn::{StepError, Stepper};
 
-/// Of the devices that need no hardware the only one besides Flex, as long as Burn has it.
-#[allow(deprecated)]
+#[allow(deprecated, reason = "NdArray is the only device besides Flex that needs no hardware")]
 fn elsewhere() -> Device {
     Device::ndarray()
 }
@@ -20,9 +19,8 @@ fn every_method_makes_the_same_steps_on_another_device() {
         for t in 0..20 {
             here.try_step(&mut one, t).unwrap();
             there.try_step(&mut two, t).unwrap();
-            for (a, b) in here.numbers().into_iter().zip(there.numbers()) {
-                assert!((a - b).abs() <= 1e-11 * a.abs().max(1.0), "{spec} at {t}: {a} and {b}");
-            }
+            let error = support::error(&here.numbers(), &there.numbers(), 1.0);
+            assert!(error <= 1e-11, "{spec} at {t}: {error:.1e}");
         }
         assert_eq!(there.all().device(), elsewhere());
         assert_eq!(one.memory(), two.memory(), "{spec}");

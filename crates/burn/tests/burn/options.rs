@@ -34,12 +34,12 @@ fn methods_that_take_the_gradient_as_it_is_refuse_to_clip() {
             Err(other) => panic!("{spec}: {other}"),
         }
     }
-    assert!(matches!(Stepper::new("adamw", 9).unwrap().clip(0.0), Err(StepError::Setting { .. })));
-    assert!(matches!(Stepper::new("adamw", 9).unwrap().clip(f64::NAN), Err(StepError::Setting { .. })));
-    assert!(matches!(Stepper::new("adamw", 9).unwrap().weight_decay(-1.0), Err(StepError::Setting { .. })));
+    assert!(matches!(Stepper::new("adamw", 9).unwrap().clip(0.0), Err(StepError::Option { .. })));
+    assert!(matches!(Stepper::new("adamw", 9).unwrap().clip(f64::NAN), Err(StepError::Option { .. })));
+    assert!(matches!(Stepper::new("adamw", 9).unwrap().weight_decay(-1.0), Err(StepError::Option { .. })));
     assert!(matches!(
         Stepper::new("adamw", 9).unwrap().set_rate(f64::INFINITY),
-        Err(StepError::Setting { .. })
+        Err(StepError::Option { .. })
     ));
 }
 

@@ -1,7 +1,7 @@
 //! A method that measures tensors in units of their size finds the sizes at the start, and keeps them.
 
-use crate::cases::problem;
-use crate::support::{device, method};
+use crate::cases::{self, EVERY, EXACT, problem};
+use crate::support::{self, device, method};
 use burn::module::{Module, Param};
 use burn::optim::{GradientsParams, OptimizerRecord};
 use burn::tensor::{DType, Tensor, TensorData};
@@ -75,6 +75,30 @@ fn matrices_move_by_their_size() {
                 assert!((got - want).abs() < 1e-11, "loops {loops} at {t}: {got} and not {want}");
             }
         }
+    }
+}
+
+/// Over several hundred steps: after the first hundred most steps measure nothing.
+#[test]
+fn walks_as_the_reference_in_python() {
+    let golden = cases::read("polyak-adam");
+    // Without weight decay: the reference has a matrix that does not decay, and here all matrices do.
+    let case = &golden.cases[0];
+    assert!(case.spec == "polyak-adam" && case.around.weight_decay == 0.0);
+    let start: &[f64; 6] = golden.start.as_slice().try_into().unwrap();
+    for loops in [true, false] {
+        let mut stepper =
+            Stepper::new(&case.spec, golden.steps).unwrap().weight_decay(0.0).unwrap().loops(loops);
+        let mut module = Three::new(start);
+        let mut points = case.points.iter();
+        for t in 0..golden.steps {
+            step(&mut stepper, &mut module, t);
+            if (t + 1) % EVERY == 0 {
+                let error = support::error(&module.numbers(), points.next().unwrap(), 0.0);
+                assert!(error <= EXACT, "loops {loops} at {t}: {error:.1e}");
+            }
+        }
+        assert!(points.next().is_none());
     }
 }
 

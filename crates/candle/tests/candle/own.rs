@@ -130,7 +130,7 @@ fn files_of_own_methods() {
     keeper(false).save(&path).unwrap();
     keeper(false).load(&path).unwrap();
     let error = keeper(true).load(&path).unwrap_err().to_string();
-    assert!(error.contains("of another method than they say"), "{error}");
+    assert!(error.contains("its numbers are of another method than it says"), "{error}");
     let mut signs = Run::new(Config::of(SIGNS), &START, MATRIX, DType::F32);
     let error = signs.optimizer.load(&path).unwrap_err().to_string();
     assert!(error.contains("saved with `Keeper`") && error.contains("here is `SignMomentum`"), "{error}");

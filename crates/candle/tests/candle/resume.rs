@@ -115,14 +115,17 @@ fn a_damaged_file_is_refused() {
     assert!(error.contains("no state of an optimizer"), "{error}");
     // The first layout had no number, the second did not say how the method began, and the next one will have another number.
     for (numbers, words) in [
-        (r#"{"made_for": {"spec": "adamw", "steps": 40}, "step": 0}"#, "an older version (format 1)"),
-        (r#"{"format": 2, "made_for": {"method": "`adamw`"}}"#, "an older version (format 2)"),
-        (r#"{"format": 4}"#, "a newer version (format 4)"),
+        (
+            r#"{"made_for": {"spec": "adamw", "steps": 40}, "step": 0}"#,
+            "an older version wrote it (format 1)",
+        ),
+        (r#"{"format": 2, "made_for": {"method": "`adamw`"}}"#, "an older version wrote it (format 2)"),
+        (r#"{"format": 4}"#, "a newer version wrote it (format 4)"),
     ] {
         let metadata = std::collections::HashMap::from([("untuned".to_string(), numbers.to_string())]);
         std::fs::write(&path, safetensors::serialize(&weights, Some(metadata)).unwrap()).unwrap();
         let error = run.optimizer.load(&path).unwrap_err().to_string();
-        assert!(error.contains(&format!("written by {words}, and this one reads format 3")), "{error}");
+        assert!(error.contains(&format!("{words}; this one reads format 3")), "{error}");
     }
     let error = run.optimizer.load(folder.path().join("missing")).unwrap_err().to_string();
     assert!(error.contains("missing"), "{error}");

@@ -1,5 +1,6 @@
 //! A method that measures tensors in units of their size finds the sizes at the start, and keeps them.
 
+use crate::cases::{self, EVERY, EXACT};
 use crate::support::{Reference, difference, numbers, problem};
 use candle_core::backprop::GradStore;
 use candle_core::{Device, Tensor, Var};
@@ -29,12 +30,17 @@ struct Run {
 
 impl Run {
     fn new(start: &[f64], fused: bool) -> Run {
-        let var = |(at, shape): (usize, &[usize])| {
+        Run::of(start, &SHAPES, config(fused))
+    }
+
+    /// Tensors are given by where they begin in `start`, and their shape.
+    fn of(start: &[f64], shapes: &[(usize, &[usize])], config: Config) -> Run {
+        let var = |&(at, shape): &(usize, &[usize])| {
             let part = &start[at..at + shape.iter().product::<usize>()];
             Var::from_tensor(&Tensor::from_slice(part, shape, &Device::Cpu).unwrap()).unwrap()
         };
-        let vars = SHAPES.map(var).to_vec();
-        Run { optimizer: Untuned::new(vars.clone(), config(fused)).unwrap(), vars }
+        let vars: Vec<Var> = shapes.iter().map(var).collect();
+        Run { optimizer: Untuned::new(vars.clone(), config).unwrap(), vars }
     }
 
     fn x(&self) -> Vec<f64> {
@@ -42,11 +48,17 @@ impl Run {
     }
 
     fn step(&mut self, t: u64) {
+        self.step_on(problem, t);
+    }
+
+    fn step_on(&mut self, problem: fn(&[f64], u64) -> (f64, Vec<f64>), t: u64) {
         let (loss, gradient) = problem(&self.x(), t);
         let mut store = GradStore::default();
-        for (var, (at, shape)) in self.vars.iter().zip(SHAPES) {
-            let part = &gradient[at..at + var.elem_count()];
-            store.insert(var, Tensor::from_slice(part, shape, &Device::Cpu).unwrap());
+        let mut rest = gradient.as_slice();
+        for var in &self.vars {
+            let (part, after) = rest.split_at(var.elem_count());
+            store.insert(var, Tensor::from_slice(part, var.shape(), &Device::Cpu).unwrap());
+            rest = after;
         }
         self.optimizer.step_with_loss(&store, &Tensor::new(loss, &Device::Cpu).unwrap()).unwrap();
     }
@@ -63,6 +75,29 @@ fn matrices_move_by_their_size() {
             let error = difference(&run.x(), &reference.x);
             assert!(error < 1e-11, "fused {fused} at {t}: {error:.1e}");
         }
+    }
+}
+
+/// Over several hundred steps: after the first hundred most steps measure nothing.
+#[test]
+fn walks_as_the_reference_in_python() {
+    let golden = cases::read("polyak-adam");
+    // Without weight decay: the reference has a matrix that does not decay, and here all matrices do.
+    let case = &golden.cases[0];
+    assert!(case.spec == "polyak-adam" && case.around.weight_decay == 0.0);
+    let shapes: [(usize, &[usize]); 3] = [(0, &[2, 1]), (2, &[1, 2]), (4, &[2])];
+    for fused in [true, false] {
+        let config = Config { weight_decay: 0.0, fused, ..Config::new(&case.spec, golden.steps).unwrap() };
+        let mut run = Run::of(&golden.start, &shapes, config);
+        let mut points = case.points.iter();
+        for t in 0..golden.steps {
+            run.step_on(cases::problem, t);
+            if (t + 1) % EVERY == 0 {
+                let error = difference(&run.x(), points.next().unwrap());
+                assert!(error <= EXACT, "fused {fused} at {t}: {error:.1e}");
+            }
+        }
+        assert!(points.next().is_none());
     }
 }
 

@@ -137,3 +137,12 @@ pub fn difference(got: &[f64], want: &[f64]) -> f64 {
     };
     got.iter().zip(want).fold(0.0, worst)
 }
+
+#[test]
+fn what_is_not_a_number_differs() {
+    assert_eq!(difference(&[1.0, 2.0], &[1.0, 4.0]), 0.5);
+    for got in [[f64::NAN, 4.0], [1.0, f64::NAN], [1.0, f64::INFINITY]] {
+        assert_eq!(difference(&got, &[1.0, 4.0]), f64::INFINITY, "{got:?}");
+    }
+    assert_eq!(difference(&[1.0], &[f64::NAN]), f64::INFINITY);
+}

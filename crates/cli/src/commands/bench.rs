@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use untuned::{MethodSpec, RunInfo};
 use untuned_lab::bench::{self, StepBench};
-use untuned_lab::train::Place;
+use untuned_lab::train::DeviceChoice;
 
-use crate::args::{Bench, BenchPlace, BenchRule, BenchStep, BenchUpdate};
+use crate::args::{Bench, BenchDevice, BenchRule, BenchStep, BenchUpdate};
 use crate::end::End;
 use crate::interrupt;
 use crate::output::{print, print_json};
@@ -21,9 +21,9 @@ pub fn run(args: &Bench, started: Instant) -> Result<(), End> {
     }
 }
 
-impl BenchPlace {
-    fn place(&self) -> Result<Place, End> {
-        Place::of(&self.device, &self.precision).map_err(End::request)
+impl BenchDevice {
+    fn choice(&self) -> Result<DeviceChoice, End> {
+        DeviceChoice::of(&self.device, &self.precision).map_err(End::request)
     }
 }
 
@@ -35,7 +35,8 @@ fn step(args: &BenchStep, started: Instant) -> Result<(), End> {
         steps: args.steps.get(),
         started,
     };
-    let time = bench::step(bench, args.place.place()?, args.threads.map(usize::from)).map_err(End::train)?;
+    let time =
+        bench::step(bench, args.device.choice()?, args.threads.map(usize::from)).map_err(End::train)?;
     if args.json {
         return print_json(&time);
     }
@@ -56,7 +57,7 @@ fn step(args: &BenchStep, started: Instant) -> Result<(), End> {
 fn update(args: &BenchUpdate) -> Result<(), End> {
     let rule: MethodSpec = args.rule.parse().map_err(End::request)?;
     let threads = args.threads.map(usize::from);
-    let time = bench::update(&rule, args.steps.get(), args.place.place()?, threads).map_err(End::train)?;
+    let time = bench::update(&rule, args.steps.get(), args.device.choice()?, threads).map_err(End::train)?;
     if args.json {
         return print_json(&time);
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use serde::Serialize;
-use untuned_lab::train::Place;
+use untuned_lab::train::DeviceChoice;
 use untuned_net::cuda::libraries::{self, Cache, Gpu, Part, Survey};
 
 use crate::args::Doctor;
@@ -56,15 +56,15 @@ fn look() -> Result<Found, End> {
         [&cuda.driver, &cuda.nvrtc, &cuda.cublaslt].iter().all(|part| part.problem.is_none());
     let usable = cuda.gpus.iter().filter(|gpu| libraries_found && gpu.problem.is_none());
     let opened = usable.map(|gpu| open(&gpu.name)).collect::<Result<_, _>>()?;
-    let auto = Place::of("auto", "auto").map_err(End::request)?;
+    let auto = DeviceChoice::of("auto", "auto").map_err(End::request)?;
     let auto = format!("{} in {}", auto.device(), auto.precision());
     Ok(Found { version: env!("CARGO_PKG_VERSION"), cpu, cuda, opened, auto })
 }
 
 fn open(name: &str) -> Result<Opened, End> {
-    let place = Place::of(name, "auto").map_err(End::request)?;
+    let device = DeviceChoice::of(name, "auto").map_err(End::request)?;
     let start = Instant::now();
-    let problem = place.check().err().map(|error| error.to_string());
+    let problem = device.check().err().map(|error| error.to_string());
     Ok(Opened { name: name.into(), seconds: start.elapsed().as_secs_f64(), problem })
 }
 

@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use untuned::average::Average;
 use untuned::minimize::{Iterate, Snapshot};
 use untuned::spec::number;
 use untuned::{MethodSpec, Minimizer, Outcome, Problem, Run, RunInfo};
@@ -13,7 +12,7 @@ use untuned_lab::trace::TraceFile;
 use untuned_theory::explain::Accuracy;
 use untuned_theory::{Explainer, Explanation, ProblemSpec};
 
-use crate::args::{Averaging, Minimize};
+use crate::args::Minimize;
 use crate::end::End;
 use crate::{interrupt, output};
 
@@ -85,17 +84,13 @@ pub fn run(args: &Minimize) -> Result<(), End> {
         if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
 
-    let average = match args.average {
-        Averaging::Uniform => Average::Uniform,
-        Averaging::Polynomial => Average::Polynomial(8.0),
-    };
     let mut explainer = args.explain.then_some(&rule_spec).map(|rule| {
         let bound =
             if rule.spec().info().has("lower_bound") { rule.spec().number("lower_bound") } else { 0.0 };
         let explainer = Explainer::new(problem, rule, bound, args.steps).accuracy(accuracy(problem, f_star));
         if problem_spec.name() == "quartic" { explainer.quartic() } else { explainer }
     });
-    let mut minimizer = Minimizer::new(problem).trace(false).average(Some(average)).observe(&mut watch);
+    let mut minimizer = Minimizer::new(problem).trace(false).average(Some(args.average)).observe(&mut watch);
     if let Some(trace) = &mut trace {
         minimizer = minimizer.observe(trace);
     }
@@ -215,7 +210,7 @@ fn words(
     row("last", &run.last, format!("at step {}", run.last.step));
     row("best", &run.best, format!("at step {}", run.best.step));
     if let Some(average) = &run.average {
-        row("average", average, format!("{:?}, of the steps made", args.average).to_lowercase());
+        row("average", average, format!("{}, of the steps made", args.average));
     }
     text
 }

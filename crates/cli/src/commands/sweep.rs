@@ -16,7 +16,7 @@ use untuned_lab::runs;
 use untuned_lab::sweep::{self, Plan, PlanError, State, Trial};
 use untuned_lab::train::config::GENERATED;
 use untuned_lab::train::folder::RUNS;
-use untuned_lab::train::{Config, Options, Outcome, Overrides, Place, Sinks, TrainError};
+use untuned_lab::train::{Config, DeviceChoice, Options, Outcome, Overrides, Sinks, TrainError};
 
 use super::train::{self, Typed};
 use crate::args::{Shared, Sweep};
@@ -225,16 +225,16 @@ impl Work<'_> {
     /// Whether trials that have not ended compute on GPUs. Each is opened once here, so that a missing one is said once and its
     /// kernels are compiled before several processes want them.
     fn opens_gpus(&self) -> Result<bool, End> {
-        let mut places = Vec::new();
+        let mut gpus = Vec::new();
         for Trial { index, config, .. } in &self.plan.trials {
-            let place = config.place().map_err(End::request)?;
+            let device = config.device_choice().map_err(End::request)?;
             let ended = || matches!(sweep::state(&sweep::folder(self.out, *index)), State::Ended(_));
-            if place != Place::Cpu && !places.contains(&place) && !ended() {
-                place.check().map_err(End::train)?;
-                places.push(place);
+            if device != DeviceChoice::Cpu && !gpus.contains(&device) && !ended() {
+                device.check().map_err(End::train)?;
+                gpus.push(device);
             }
         }
-        Ok(!places.is_empty())
+        Ok(!gpus.is_empty())
     }
 
     /// The process of a trial.

@@ -201,9 +201,9 @@ impl Progress {
 
 impl Watch for Progress {
     fn begins(&mut self, beginning: &Beginning<'_>) {
-        let Beginning { data, parameters, steps, done, place } = beginning;
+        let Beginning { data, parameters, steps, done, device } = beginning;
         self.say(&format!(
-            "{parameters} parameters, {steps} steps, {place}; {}{}",
+            "{parameters} parameters, {steps} steps, {device}; {}{}",
             data.what,
             data.train_ids.map_or(String::new(), |ids| format!(", {ids} ids to train on"))
         ));

@@ -132,6 +132,10 @@ fn wrong_requests_say_what_to_type() {
             "mkdir -p no/such/folder",
         ),
         ("minimize quartic --rule polyak --steps 5 --trace .", "--trace ."),
+        (
+            "minimize quartic --rule polyak --steps 5 --average mean",
+            "\"mean\" is no average; write \"uniform\"",
+        ),
         ("reproduce --out no/such/folder/results", "mkdir -p no/such/folder"),
         ("reproduce lstn", "synthetic"),
         ("report no-such-folder", "no-such-folder"),
@@ -251,4 +255,20 @@ fn notes_go_to_standard_error() {
         assert_eq!(output.status.code(), Some(0));
         assert!(errors(&output).contains(wanted), "{arguments}: {}", errors(&output));
     }
+}
+
+/// The average with d = 0 is the last point that a step was made from.
+#[test]
+fn the_average_is_chosen_as_a_text() {
+    let value = |average: &str| {
+        let output = untuned(&format!("minimize quartic --rule dog --steps 9 --average {average}"));
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        let text = String::from_utf8(output.stdout).expect("text");
+        let line =
+            text.lines().find(|line| line.trim_start().starts_with("average")).expect("a row").to_string();
+        assert!(line.ends_with(&format!("{average}, of the steps made")), "{line}");
+        line.split_whitespace().nth(1).expect("a loss").to_string()
+    };
+    let [mean, late, earlier] = ["uniform", "ema:0", "ema:0.5"].map(value);
+    assert!(mean != late && late != earlier && mean != earlier);
 }

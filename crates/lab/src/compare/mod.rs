@@ -150,8 +150,8 @@ pub struct Method<'a> {
     pub runs: Vec<&'a Run>,
     /// The runs of plain gradient descent, which belong to the grid of clipped gradient descent too.
     unclipped: Vec<&'a Run>,
-    /// By rule, the keys around it in which its runs differ.
-    around: BTreeMap<&'static str, BTreeSet<String>>,
+    /// By rule, the keys of [`Optimizer`](crate::train::config::Optimizer) in which its runs differ.
+    varied_keys: BTreeMap<&'static str, BTreeSet<String>>,
     is_tuned: bool,
 }
 
@@ -179,14 +179,11 @@ pub enum Outcome<'a> {
 
 /// Some values: their mean, the lowest and the highest.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs, reason = "the names say what the fields are")]
 pub struct Spread {
-    /// The mean.
     pub mean: f64,
-    /// The lowest.
     pub low: f64,
-    /// The highest.
     pub high: f64,
-    /// How many.
     pub count: usize,
 }
 
@@ -202,7 +199,8 @@ impl Spread {
 
 impl<'a> Method<'a> {
     fn of(key: String, horizon: Horizon, runs: Vec<&'a Run>, unclipped: Vec<&'a Run>) -> Method<'a> {
-        let mut method = Method { key, horizon, runs, unclipped, around: BTreeMap::new(), is_tuned: false };
+        let mut method =
+            Method { key, horizon, runs, unclipped, varied_keys: BTreeMap::new(), is_tuned: false };
         let mut seen: BTreeMap<&str, Vec<BTreeMap<String, String>>> = BTreeMap::new();
         for run in method.grid() {
             let kinds = seen.entry(run.config.rule.name()).or_default();
@@ -214,7 +212,7 @@ impl<'a> Method<'a> {
         for (rule, kinds) in seen {
             let all: BTreeSet<&String> = kinds.iter().flat_map(BTreeMap::keys).collect();
             let differs = |key: &&String| kinds.iter().any(|kind| kind.get(*key) != kinds[0].get(*key));
-            method.around.insert(rule, all.into_iter().filter(differs).cloned().collect());
+            method.varied_keys.insert(rule, all.into_iter().filter(differs).cloned().collect());
         }
         method.is_tuned = method.variants().len() > 1;
         method
@@ -230,10 +228,10 @@ impl<'a> Method<'a> {
         self.runs.iter().chain(&self.unclipped).copied()
     }
 
-    /// The parameters of a run of the grid: the rule, and what surrounds it where that differs between runs of the same rule.
+    /// The parameters of a run of the grid: the rule, and the options of the update in which runs of the same rule differ.
     pub fn variant(&self, run: &Run) -> String {
-        let differing = self.around.get(run.config.rule.name());
-        let keys = differing.into_iter().flatten();
+        let varied = self.varied_keys.get(run.config.rule.name());
+        let keys = varied.into_iter().flatten();
         let values = run.config.optimizer.keys();
         keys.fold(run.config.rule.to_string(), |label, key| match values.get(key) {
             Some(value) => format!("{label}, {key}={value}"),

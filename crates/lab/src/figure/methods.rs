@@ -60,7 +60,7 @@ pub fn method_order(key: &str) -> usize {
 
 /// The names of all methods that the library has.
 fn catalog_names() -> Vec<&'static str> {
-    untuned::catalog().iter().map(|entry| entry.name).collect()
+    untuned::catalog().iter().map(|info| info.name).collect()
 }
 
 /// All methods in the order of their styles: those of the table, then the catalog's others.

@@ -57,7 +57,7 @@ impl Palette {
 /// on white, with Tol's wine), ordered so that neighbours differ in lightness; then four more for figures with many methods,
 /// where dash and marker must help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say what they are")]
 pub enum Color {
     Blue,
     Vermilion,
@@ -129,7 +129,7 @@ impl Color {
 
 /// Dash patterns, short enough to repeat twice in a legend entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say what they are")]
 pub enum Dash {
     Solid,
     Dashed,
@@ -159,7 +159,7 @@ impl Dash {
 
 /// Marker shapes. There is no triangle pointing down: at the lower edge it says that a value has no place on a log axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say what they are")]
 pub enum Marker {
     Circle,
     Square,

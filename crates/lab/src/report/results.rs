@@ -21,38 +21,23 @@ pub const SYNTHETIC: &str = "synthetic";
 
 /// Why nothing can be reported.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ReportError {
     /// A folder that is not there, or is none.
     #[error("{path} is not a folder; give one that `untuned reproduce`, `sweep` or `train` wrote", path = path.display())]
-    NoFolder {
-        /// What was given.
-        path: PathBuf,
-    },
+    NoFolder { path: PathBuf },
     /// Nothing below it.
     #[error(
         "no run and no results of `untuned reproduce` below {path}; give a folder that `untuned reproduce`, `sweep` or `train` wrote",
         path = path.display()
     )]
-    Nothing {
-        /// What was given.
-        path: PathBuf,
-    },
+    Nothing { path: PathBuf },
     /// The synthetic experiment's results.
     #[error("{path} is not what `untuned reproduce` writes; run that again: {source}", path = path.display())]
-    Synthetic {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: synthetic::ResultsError,
-    },
+    Synthetic { path: PathBuf, source: synthetic::ResultsError },
     /// A file that cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
 }
 
 /// Everything that was found.

@@ -44,70 +44,39 @@ const MOST_TRIALS: usize = 1_000_000;
 
 /// What is wrong with a sweep.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum PlanError {
     /// A file, or a key of it.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A value that makes no sense.
     #[error("{origin}: {key} is {value}; {remedy}")]
-    Value {
-        /// The file.
-        origin: String,
-        /// The key.
-        key: String,
-        /// Its value.
-        value: String,
-        /// What to write.
-        remedy: String,
-    },
+    Value { origin: String, key: String, value: String, remedy: String },
     /// A trial's configuration.
     #[error("{origin}: trial {index} ({method}): {source}")]
-    Trial {
-        /// The file.
-        origin: String,
-        /// The trial.
-        index: usize,
-        /// Its method.
-        method: String,
-        /// What is wrong with it.
-        source: Box<ConfigError>,
-    },
+    Trial { origin: String, index: usize, method: String, source: Box<ConfigError> },
     /// The same trial twice.
     #[error("{origin}: trials {first} and {second} are the same run ({what}); leave one of them out")]
     Duplicate {
-        /// The file.
         origin: String,
-        /// The earlier one.
         first: usize,
-        /// The later one.
         second: usize,
         /// Rule and seed.
         what: String,
     },
     /// More trials than anybody means.
     #[error("{origin} asks for {count} trials; a sweep has at most 1000000")]
-    TooMany {
-        /// The file.
-        origin: String,
-        /// How many.
-        count: u128,
-    },
+    TooMany { origin: String, count: u128 },
     /// The folder holds another sweep.
     #[error("{folder} holds another sweep: {difference}; name a new folder with --out", folder = folder.display())]
     Another {
-        /// The folder.
         folder: PathBuf,
         /// The first thing that differs.
         difference: String,
     },
     /// No such trial.
     #[error("--index {index}: the sweep has {count} trials; give 0 to {last}", last = count - 1)]
-    NoTrial {
-        /// What was asked for.
-        index: usize,
-        /// How many there are.
-        count: usize,
-    },
+    NoTrial { index: usize, count: usize },
     /// The folder cannot be used.
     #[error(transparent)]
     Folder(#[from] TrainError),

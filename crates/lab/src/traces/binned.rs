@@ -30,12 +30,10 @@ pub struct Bin {
 
 /// Where some finite values lie.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names say what the fields are")]
 pub struct Extent {
-    /// Their mean.
     pub mean: f64,
-    /// The lowest.
     pub lowest: f64,
-    /// The highest.
     pub highest: f64,
 }
 

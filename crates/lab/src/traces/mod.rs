@@ -56,7 +56,7 @@ pub struct EvalRow {
 /// A part of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say what they are")]
 pub enum Split {
     Train,
     Validation,
@@ -74,41 +74,25 @@ pub struct Read {
 
 /// Why a file of lines cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TraceError {
     /// The system cannot read it.
     #[error("cannot read {path}: {source}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// A folder, a pipe, a device.
     #[error("{path} is not a file; name the folder of a run that `untuned train` made", path = path.display())]
-    NotAFile {
-        /// What was named.
-        path: PathBuf,
-    },
+    NotAFile { path: PathBuf },
     /// A line is not what a run writes.
     #[error("{path}, line {line}: {problem}; remove the line, or make the run again", path = path.display())]
     Line {
-        /// The file.
         path: PathBuf,
         /// The line's number, from 1.
         line: u64,
-        /// What is wrong with it.
         problem: String,
     },
     /// Its last rows are not there.
     #[error("{path} ends after {found} of {steps} steps; make the run again", path = path.display())]
-    Short {
-        /// The file.
-        path: PathBuf,
-        /// How far it goes.
-        found: u64,
-        /// How far the run went.
-        steps: u64,
-    },
+    Short { path: PathBuf, found: u64, steps: u64 },
 }
 
 /// Reads a `trace.jsonl` and hands over its rows in order. Unknown keys are ignored, a last line without its end is left out.

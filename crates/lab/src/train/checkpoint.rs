@@ -138,7 +138,10 @@ impl State {
         match value.get("format").and_then(serde_json::Value::as_u64) {
             Some(format) if format == u64::from(FORMAT) => {}
             Some(format) => {
-                return Err(format!("it has format {format} and this program reads format {FORMAT}"));
+                let age = if format < u64::from(FORMAT) { "an older" } else { "a newer" };
+                return Err(format!(
+                    "{age} version of this program wrote it (format {format}); this one reads format {FORMAT}"
+                ));
             }
             None => return Err(format!("{STATE} has no format")),
         }
@@ -163,11 +166,11 @@ pub fn write(folder: &Path, mut checkpoint: Checkpoint, layout: &Layout) -> Resu
         let _ = fs::remove_dir_all(&new);
     }
     written?;
-    let place = folder.join(name(checkpoint.state.step));
-    if place.exists() {
-        remove(folder, &place)?;
+    let target = folder.join(name(checkpoint.state.step));
+    if target.exists() {
+        remove(folder, &target)?;
     }
-    fs::rename(&new, &place).map_err(TrainError::io("write", &place))?;
+    fs::rename(&new, &target).map_err(TrainError::io("write", &target))?;
     sync_folder(folder)?;
     for old in list(folder)?.iter().rev().skip(KEPT) {
         remove(folder, old)?;
@@ -328,8 +331,8 @@ fn read(
     };
     let mut vocabulary: Vocabulary =
         serde_json::from_slice(&whole(VOCABULARY)?).map_err(|e| format!("{VOCABULARY}: {e}"))?;
-    if let Vocabulary::Tokenizer { path: place, .. } = &mut vocabulary {
-        *place = path.with_file_name(TOKENIZER);
+    if let Vocabulary::Tokenizer { path: tokenizer, .. } = &mut vocabulary {
+        *tokenizer = path.with_file_name(TOKENIZER);
     }
     let layout = layout(&state, &vocabulary).map_err(|e| e.to_string())?;
     let weights = read_weights(&whole(WEIGHTS)?, &layout).map_err(|e| format!("{WEIGHTS}: {e}"))?;
@@ -520,16 +523,18 @@ mod tests {
 
     /// Before format 3 the method stood under `rule`, without the numbers of a session.
     #[test]
-    fn an_older_format_is_refused_and_both_are_named() {
+    fn another_format_is_refused_and_both_are_named() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), checkpoint(1), &layout()).unwrap();
         let path = folder.path().join(name(1)).join(STATE);
         let text = fs::read_to_string(&path).unwrap();
-        for older in 1..FORMAT {
-            let text = text.replace("\"format\": 3", &format!("\"format\": {older}"));
+        for other in (1..FORMAT).chain([FORMAT + 1]) {
+            let text = text.replace("\"format\": 3", &format!("\"format\": {other}"));
             fs::write(&path, text.replace("\"session\"", "\"rule\"")).unwrap();
             let error = find(folder.path()).unwrap_err();
-            let words = format!("it has format {older} and this program reads format 3");
+            let age = if other < FORMAT { "an older" } else { "a newer" };
+            let words =
+                format!("{age} version of this program wrote it (format {other}); this one reads format 3");
             assert!(error.is_request() && error.to_string().contains(&words), "{error}");
         }
     }

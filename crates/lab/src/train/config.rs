@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use untuned::average::Average;
 use untuned::optimizer::Optimizer as _;
-use untuned::{MethodSpec, RunInfo};
+use untuned::{MethodSpec, RunInfo, StepOptions};
 
-use super::place::{AUTO, Place};
+use super::device::{AUTO, DeviceChoice};
 
 /// The scale that is taken when none is named.
 const DEFAULT_SCALE: &str = "quick";
@@ -57,21 +57,16 @@ const FINAL_RATE: f64 = 0.1;
 
 /// What is wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The file is not TOML, or a key has the wrong type.
     #[error("{origin}: {reason}")]
     Toml {
         /// The file, or the option.
         origin: String,
-        /// What the parser said.
         reason: String,
     },
     /// A key that does not exist.
@@ -79,54 +74,26 @@ pub enum ConfigError {
     UnknownKey {
         /// The file, or the option.
         origin: String,
-        /// The key.
         key: String,
         /// The nearest known one, as words.
         hint: String,
-        /// All known ones.
         known: String,
     },
     /// A scale that the file does not have.
     #[error("{origin} has no scale `{scale}` (it has: {known})")]
-    UnknownScale {
-        /// The file.
-        origin: String,
-        /// What was asked for.
-        scale: String,
-        /// What it has.
-        known: String,
-    },
+    UnknownScale { origin: String, scale: String, known: String },
     /// A value that makes no sense.
     #[error("{key} is {value}; {remedy}")]
-    Value {
-        /// The key.
-        key: String,
-        /// Its value.
-        value: String,
-        /// What to write.
-        remedy: String,
-    },
+    Value { key: String, value: String, remedy: String },
     /// `--set` without an equals sign.
     #[error("--set {given}: write --set key=value, such as --set batch=16 or --set shape.width=64")]
-    NoValue {
-        /// What was typed.
-        given: String,
-    },
+    NoValue { given: String },
     /// An option that contradicts the run that is to go on.
     #[error(
         "{key} is {saved} in {folder} and {given} in this request; leave it out to go on, or name a new folder with --out",
         folder = folder.display()
     )]
-    Contradiction {
-        /// The key.
-        key: String,
-        /// The run's value.
-        saved: String,
-        /// The request's.
-        given: String,
-        /// The run's folder.
-        folder: PathBuf,
-    },
+    Contradiction { key: String, saved: String, given: String, folder: PathBuf },
 }
 
 /// Which network.
@@ -217,9 +184,9 @@ pub enum Schedule {
     Cosine,
 }
 
-/// What surrounds the rule in an update.
+/// Options of the update step.
 ///
-/// All but the decay are written only where they were set, so that a run's copy without them goes on as it began.
+/// Options at their default are not written, except the weight decay: runs from before an option existed resume unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Optimizer {
@@ -247,34 +214,18 @@ pub struct Optimizer {
 /// An average as it is written.
 mod average {
     use super::Average;
-    use serde::{Deserialize, Deserializer, Serializer};
-    use untuned::spec::number;
-
-    const KNOWN: &str =
-        "write \"polynomial:8\" (a weight of at least 0), \"ema:0.999\" (from 0 on, below 1) or \"uniform\"";
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub(super) fn serialize<S: Serializer>(value: &Option<Average>, to: S) -> Result<S::Ok, S::Error> {
         match value {
-            Some(Average::Polynomial(gamma)) => to.serialize_str(&format!("polynomial:{}", number(*gamma))),
-            Some(Average::Exponential(decay)) => to.serialize_str(&format!("ema:{}", number(*decay))),
-            Some(Average::Uniform) => to.serialize_str("uniform"),
+            Some(average) => to.collect_str(average),
             None => to.serialize_none(),
         }
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Average>, D::Error> {
-        let text = String::deserialize(from)?;
-        let (name, given) = text.split_once(':').unwrap_or((&text, ""));
-        let number = |default: f64| if given.is_empty() { Some(default) } else { given.parse().ok() };
-        let read = match name {
-            "uniform" if given.is_empty() => Some(Average::Uniform),
-            "polynomial" => number(8.0).map(Average::Polynomial),
-            "ema" => number(0.999).map(Average::Exponential),
-            _ => None,
-        };
-        let read = read.and_then(|average| average.check().ok());
-        let wrong = || serde::de::Error::custom(format!("optimizer.average is {text:?}; {KNOWN}"));
-        read.map(Some).ok_or_else(wrong)
+        let read = String::deserialize(from)?.parse();
+        read.map(Some).map_err(D::Error::custom)
     }
 }
 
@@ -490,8 +441,8 @@ impl Config {
     /// Checks every value and decides what was left to the program.
     fn settle(&mut self) -> Result<(), ConfigError> {
         self.check()?;
-        let place = self.place()?;
-        (self.device, self.precision) = (place.device(), place.precision().into());
+        let choice = self.device_choice()?;
+        (self.device, self.precision) = (choice.device(), choice.precision().into());
         Ok(())
     }
 
@@ -500,12 +451,12 @@ impl Config {
         self.steps.map(|steps| steps.saturating_mul(self.accumulate as u64))
     }
 
-    /// Where to compute, and in what.
+    /// The device and the precision to compute in.
     ///
     /// # Errors
-    /// When there is no such place.
-    pub fn place(&self) -> Result<Place, ConfigError> {
-        Place::of(&self.device, &self.precision)
+    /// When there is no such device or precision.
+    pub fn device_choice(&self) -> Result<DeviceChoice, ConfigError> {
+        DeviceChoice::of(&self.device, &self.precision)
     }
 
     /// The configuration as TOML.
@@ -521,8 +472,8 @@ impl Config {
         for key in ["name", "scale", "data", "method"] {
             keys.remove(key);
         }
-        if let Ok(place) = self.place() {
-            for (key, word) in [("device", place.kind()), ("precision", place.precision())] {
+        if let Ok(choice) = self.device_choice() {
+            for (key, word) in [("device", choice.kind()), ("precision", choice.precision())] {
                 keys.insert(key.into(), Value::String(word.into()));
             }
         }
@@ -623,19 +574,15 @@ impl Config {
         if self.evaluate_tokens.is_some_and(|tokens| tokens < 2) {
             return wrong("evaluate_tokens", &self.evaluate_tokens.unwrap_or(0), "give at least 2");
         }
-        let decay = self.optimizer.weight_decay;
-        if !(decay.is_finite() && decay >= 0.0) {
-            return wrong("optimizer.weight_decay", &decay, "give a number of at least 0");
+        let Optimizer { weight_decay, clip, warmup, final_rate, .. } = self.optimizer;
+        if let Some((what, value, _)) = (StepOptions { rate: 1.0, clip, weight_decay }).wrong() {
+            let remedy = match what {
+                "clip" => "give a number above 0, or leave it out to clip nothing",
+                _ => "give a number of at least 0",
+            };
+            return wrong(&format!("optimizer.{what}"), &value, remedy);
         }
-        let Optimizer { clip, warmup, final_rate, .. } = self.optimizer;
         if let Some(clip) = clip {
-            if !(clip.is_finite() && clip > 0.0) {
-                return wrong(
-                    "optimizer.clip",
-                    &clip,
-                    "give a number above 0, or leave it out to clip nothing",
-                );
-            }
             // What else a method needs to be built is another's to say.
             let run = RunInfo { f_star: Some(0.0), ..RunInfo::new(1) };
             if self.rule.build(&run).is_ok_and(|method| !method.clips()) {

@@ -17,6 +17,7 @@ use crate::traces::TraceError;
 
 /// Why a training run could not begin or go on.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TrainError {
     /// The configuration.
     #[error(transparent)]
@@ -47,11 +48,8 @@ pub enum TrainError {
     Trace(#[from] TraceError),
     /// Two processes, one run.
     #[error("another process writes {path}; wait for it, or name another folder with --out", path = path.display())]
-    Busy {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Anything else that the user can mend.
+    Busy { path: PathBuf },
+    /// Anything else that the user can fix.
     #[error("{0}")]
     Request(String),
     /// The device.
@@ -62,27 +60,18 @@ pub enum TrainError {
         "{device}: {needed} bytes are needed, {free}; batch = {batch} does not fit, batch = {fits} fits: give --set batch={fits}"
     )]
     Batch {
-        /// The device.
         device: String,
         /// The bytes that it had no room for.
         needed: u64,
         /// What is known of the free ones.
         free: String,
-        /// What was asked for.
         batch: usize,
         /// What was tried and had room.
         fits: usize,
     },
     /// Files of the run.
     #[error("cannot {what} {path}: {source}", path = path.display())]
-    Io {
-        /// What was to be done.
-        what: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl TrainError {

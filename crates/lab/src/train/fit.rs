@@ -6,8 +6,8 @@ use untuned_net::models::{Feed, Noise, SCALARS};
 
 use super::config::Config;
 use super::data::Data;
+use super::device::{DeviceChoice, OpenDevice, Work};
 use super::error::TrainError;
-use super::place::{OpenedPlace, Place, Work};
 use super::probe::Probe;
 use super::shape::Shape;
 use super::stepper::Stepper;
@@ -16,12 +16,10 @@ use super::stepper::Stepper;
 /// others use it too.
 pub(super) fn with_batch_that_fits(error: TrainError, config: &Config) -> TrainError {
     let TrainError::Device(DeviceError::OutOfMemory { device, needed, free }) = error else { return error };
-    let place = config.place().ok().filter(|place| *place != Place::Cpu);
+    let gpu = config.device_choice().ok().filter(|choice| *choice != DeviceChoice::Cpu);
     // Each try opens the GPU afresh: one that ran out of memory does nothing more.
-    let fits = place.and_then(|place| {
-        halved(config.batch, |batch| {
-            place.run(Some(1), Trial { config: &Config { batch, ..config.clone() } })
-        })
+    let fits = gpu.and_then(|gpu| {
+        halved(config.batch, |batch| gpu.run(Some(1), Trial { config: &Config { batch, ..config.clone() } }))
     });
     match fits {
         Some(fits) => TrainError::Batch { device, needed, free, batch: config.batch, fits },
@@ -50,7 +48,7 @@ struct Trial<'a> {
 impl Work for Trial<'_> {
     type Output = ();
 
-    fn on<D>(self, device: &D, _: &OpenedPlace<'_>) -> Result<(), TrainError>
+    fn on<D>(self, device: &D, _: &OpenDevice<'_>) -> Result<(), TrainError>
     where
         D: Device + 'static,
         D::Buffer: Send,
@@ -70,7 +68,7 @@ impl Work for Trial<'_> {
         let (inputs, targets) = (vec![0; inputs], vec![0; targets]);
         let feed = Feed { inputs: &inputs, targets: &targets, batch: config.batch };
         let noise = Noise { seed: config.seed, step: 0 };
-        let (x, gradient, sums) = stepper.here();
+        let (x, gradient, sums) = stepper.batch_buffers();
         network.gradient(device, feed, Some(noise), x, gradient, sums);
         Ok(device.read(sums, &mut [0.0; SCALARS])?)
     }
@@ -109,7 +107,7 @@ mod tests {
             let text =
                 format!("model = \"{model}\"\nsteps = 3\nbatch = 2\ndevice = \"cpu\"\nsmoothness_every = 1");
             let config = Config::resolve(&text, "x.toml", "x", &Overrides::default()).unwrap();
-            Place::Cpu.run(Some(2), Trial { config: &config }).unwrap();
+            DeviceChoice::Cpu.run(Some(2), Trial { config: &config }).unwrap();
         }
         let config =
             Config::resolve("model = \"gpt\"\nsteps = 1\ndevice = \"cpu\"", "x", "x", &Overrides::default());

@@ -106,9 +106,9 @@ pub fn open_resolved(config: Config, folder: &Path) -> Result<Opened, TrainError
     Ok(Opened { config, folder: folder.into(), resume: true, notes: Vec::new() })
 }
 
-/// A GPU's number is a place: a run goes on on any of them.
+/// A GPU's number is no part of a run: it goes on with any of them.
 fn move_to(saved: &mut Config, asked: &Config) {
-    if let (Ok(from), Ok(to)) = (saved.place(), asked.place())
+    if let (Ok(from), Ok(to)) = (saved.device_choice(), asked.device_choice())
         && from.kind() == to.kind()
     {
         saved.device = asked.device.clone();

@@ -13,11 +13,11 @@ use untuned_net::models::{Network, Noise, SCALARS, loss_of};
 use super::checkpoint::{self, Checkpoint, Evaluation, Expected, Extra, State};
 use super::config::{Config, Interval, KeepBest};
 use super::data::{Ahead, Data, Description, Filled};
+use super::device::{OpenDevice, Work};
 use super::error::TrainError;
 use super::evaluate::evaluate;
 use super::fit;
 use super::folder::{CHECKPOINT, CONFIG, META, Opened, SUMMARY, TRACE, pretty, write_whole};
-use super::place::{OpenedPlace, Work};
 use super::probe::Probe;
 use super::record::Record;
 use super::shape::Shape;
@@ -59,8 +59,8 @@ pub struct Beginning<'a> {
     pub steps: u64,
     /// The steps that an earlier part of the run made.
     pub done: u64,
-    /// What computes, in words.
-    pub place: String,
+    /// The device, in words.
+    pub device: String,
 }
 
 /// A step.
@@ -156,10 +156,10 @@ pub fn train(opened: &Opened, options: &Options, watch: &mut dyn Watch) -> Resul
         options.sinks.open(&opened.folder, ended.summary.as_ref().map_or(0.0, |summary| summary.seconds))?;
         return Ok(ended);
     }
-    let place = opened.config.place()?;
-    Shape::of(&opened.config)?.check_on(place, opened.config.batch)?;
+    let device = opened.config.device_choice()?;
+    Shape::of(&opened.config)?.check_on(device, opened.config.batch)?;
     let training = Training { opened, options, watch };
-    place.run(options.threads, training).map_err(|error| fit::with_batch_that_fits(error, &opened.config))
+    device.run(options.threads, training).map_err(|error| fit::with_batch_that_fits(error, &opened.config))
 }
 
 fn already_ended(opened: &Opened) -> Result<Option<Ended>, TrainError> {
@@ -183,7 +183,7 @@ struct Training<'a> {
 impl Work for Training<'_> {
     type Output = Ended;
 
-    fn on<D>(self, device: &D, place: &OpenedPlace<'_>) -> Result<Ended, TrainError>
+    fn on<D>(self, device: &D, open_device: &OpenDevice<'_>) -> Result<Ended, TrainError>
     where
         D: Device + 'static,
         D::Buffer: Send,
@@ -218,9 +218,9 @@ impl Work for Training<'_> {
             let meta = Meta {
                 version: env!("CARGO_PKG_VERSION"),
                 device: device.name(),
-                gpu: place.model(),
-                precision: place.place.precision(),
-                threads: place.threads,
+                gpu: open_device.model(),
+                precision: open_device.choice.precision(),
+                threads: open_device.threads,
                 model: config.model.name(),
                 shape: shape.entries(),
                 parameters,
@@ -234,8 +234,8 @@ impl Work for Training<'_> {
             write_whole(folder, META, &pretty(&meta))?;
         }
         record.add(options.sinks, seconds)?;
-        let (description, steps, place) = (&data.description, data.steps, place.words());
-        watch.begins(&Beginning { data: description, parameters, steps, done, place });
+        let (description, steps) = (&data.description, data.steps);
+        watch.begins(&Beginning { data: description, parameters, steps, done, device: open_device.words() });
         let mut trainer = Trainer::new(device, config, data, network, state, folder, record)?;
         if let Some(found) = found {
             trainer.restore(found)?;
@@ -333,7 +333,7 @@ impl<'a, D: Device> Trainer<'a, D> {
         })
     }
 
-    /// Takes the place that a checkpoint describes.
+    /// Goes on from a checkpoint.
     fn restore(&mut self, found: Checkpoint) -> Result<(), TrainError> {
         let Checkpoint { state, weights, mut extra, .. } = found;
         let layout = self.network.layout();
@@ -345,7 +345,7 @@ impl<'a, D: Device> Trainer<'a, D> {
                 ))
             })?;
         }
-        let trained = match self.stepper.evaluates_another() {
+        let trained = match self.stepper.has_evaluation_point() {
             false => &weights,
             true => extra
                 .get(TRAINED)
@@ -472,7 +472,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             }
             let (feed, noise) = (self.filled.feed(), Noise { seed: self.config.seed, step: n as u32 });
             device.together(|| {
-                let (x, gradient, sums) = self.stepper.here();
+                let (x, gradient, sums) = self.stepper.batch_buffers();
                 self.network.gradient(device, feed, Some(noise), x, gradient, sums);
                 self.stepper.take_gradient(part);
             });
@@ -482,7 +482,7 @@ impl<'a, D: Device> Trainer<'a, D> {
             tokens += self.filled.tokens();
             if part < last {
                 let mut values = [0.0; SCALARS];
-                device.read(self.stepper.here().2, &mut values)?;
+                device.read(self.stepper.batch_buffers().2, &mut values)?;
                 add_part(&mut parts, &values, self.config.accumulate as f64);
             }
         }
@@ -563,7 +563,7 @@ impl<'a, D: Device> Trainer<'a, D> {
         let weights = self.weights()?;
         let mut extra = Extra::new();
         self.state.session = self.stepper.save(self.device, weights.len(), &mut extra)?;
-        if self.stepper.evaluates_another() {
+        if self.stepper.has_evaluation_point() {
             let mut trained = vec![0.0; weights.len()];
             self.device.get_parameters(self.stepper.x(), &mut trained)?;
             extra.insert(TRAINED.into(), trained);

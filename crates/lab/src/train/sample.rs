@@ -11,9 +11,9 @@ use untuned_net::random::{Draws, Site};
 use super::checkpoint::{self, Checkpoint, Expected, State};
 use super::config::Config;
 use super::data::Vocabulary;
+use super::device::{DeviceChoice, OpenDevice, Work};
 use super::error::TrainError;
 use super::folder::{CHECKPOINT, CONFIG, SUMMARY};
-use super::place::{OpenedPlace, Place, Work};
 use super::run::BEST_VALIDATION;
 use super::shape::Shape;
 
@@ -59,7 +59,7 @@ pub struct Sampled {
 pub fn sample(
     run: &Path,
     request: &Request,
-    place: Place,
+    device: DeviceChoice,
     threads: Option<usize>,
 ) -> Result<Sampled, TrainError> {
     if !(request.temperature.is_finite() && request.temperature >= 0.0) {
@@ -74,8 +74,8 @@ pub fn sample(
         )));
     }
     let config = Config::read_resolved(&config)?;
-    Shape::of(&config)?.check_on(place, 1)?;
-    place.run(threads, Sampling { run, config: &config, request })
+    Shape::of(&config)?.check_on(device, 1)?;
+    device.run(threads, Sampling { run, config: &config, request })
 }
 
 struct Sampling<'a> {
@@ -87,7 +87,7 @@ struct Sampling<'a> {
 impl Work for Sampling<'_> {
     type Output = Sampled;
 
-    fn on<D>(self, device: &D, _: &OpenedPlace<'_>) -> Result<Sampled, TrainError>
+    fn on<D>(self, device: &D, _: &OpenDevice<'_>) -> Result<Sampled, TrainError>
     where
         D: Device + 'static,
         D::Buffer: Send,

@@ -9,7 +9,7 @@ use untuned_net::device::{Device, DeviceError};
 use untuned_net::models::{Gpt, GptShape, Lstm, LstmShape, Network, T5, T5Shape};
 
 use super::config::{Config, ConfigError, Model, Preset, known_key};
-use super::place::Place;
+use super::device::DeviceChoice;
 
 /// Larger sizes are slips of the finger, and their products could overflow.
 const LARGEST: usize = 1 << 16;
@@ -194,7 +194,7 @@ impl Shape {
     ///
     /// # Errors
     /// Names the size that is too large.
-    pub fn check_on(&self, place: Place, batch: usize) -> Result<(), ConfigError> {
+    pub fn check_on(&self, device: DeviceChoice, batch: usize) -> Result<(), ConfigError> {
         let (key, value, head) = match self {
             Shape::Gpt(shape) => ("shape.heads", shape.heads, shape.width / shape.heads),
             Shape::T5(shape) => ("shape.head_width", shape.head_width, shape.head_width),
@@ -203,7 +203,7 @@ impl Shape {
         let wrong = |key: &str, value: usize, remedy: String| {
             Err(ConfigError::Value { key: key.into(), value: value.to_string(), remedy })
         };
-        if place == Place::Cpu {
+        if device == DeviceChoice::Cpu {
             Ok(())
         } else if head > WIDEST_HEAD {
             let remedy = format!("a head has {head} columns, on a GPU at most {WIDEST_HEAD}");
@@ -293,9 +293,9 @@ mod tests {
     #[test]
     fn a_gpu_has_bounds_that_the_cpu_has_not() {
         use untuned_net::cuda::Precision;
-        let gpu = Place::Cuda { ordinal: 0, precision: Precision::Bf16 };
+        let gpu = DeviceChoice::Cuda { ordinal: 0, precision: Precision::Bf16 };
         let wide = of(&["shape.width=514", "shape.heads=2"]).unwrap();
-        assert!(wide.check_on(Place::Cpu, MOST_SEQUENCES + 1).is_ok());
+        assert!(wide.check_on(DeviceChoice::Cpu, MOST_SEQUENCES + 1).is_ok());
         let error = wide.check_on(gpu, 1).unwrap_err().to_string();
         assert!(error.contains("shape.heads is 2") && error.contains("257 columns"), "{error}");
         let wide = Shape::T5(T5Shape { head_width: 300, ..T5Shape::TINY });

@@ -1,6 +1,5 @@
 //! Makes the steps of a run: the point, its gradient, and the session of the method.
 
-use untuned::optimizer::Optimizer as _;
 use untuned::{Method, Report, Session, SessionError, SessionState, Space as _, StepOptions};
 use untuned_net::arena::{Layout, Tensor, View};
 use untuned_net::device::{Device, DeviceError};
@@ -58,7 +57,7 @@ impl<'a, D: Device> Stepper<'a, D> {
         steps: u64,
     ) -> Result<Self, TrainError> {
         let frozen = frozen_views(layout, &config.frozen)?;
-        let space = ArenaSpace::new(device, layout, method.decays_everything()).freezing(frozen);
+        let space = ArenaSpace::new(device, layout, &method).freezing(frozen);
         let x = device.parameters(x0)?;
         let gradient = space.zeros()?;
         let mean = if config.accumulate > 1 { Some(space.zeros()?) } else { None };
@@ -79,8 +78,8 @@ impl<'a, D: Device> Stepper<'a, D> {
         &self.gradient
     }
 
-    /// The current point, and where its gradient and its loss go.
-    pub(super) fn here(&mut self) -> (&D::Parameters, &mut D::Parameters, &mut D::Scalars) {
+    /// What a batch's gradient needs: the current point, and the buffers for its gradient and its loss.
+    pub(super) fn batch_buffers(&mut self) -> (&D::Parameters, &mut D::Parameters, &mut D::Scalars) {
         (&self.x, &mut self.gradient, self.session.sums())
     }
 
@@ -105,7 +104,7 @@ impl<'a, D: Device> Stepper<'a, D> {
         space.clear_frozen(&mut self.gradient);
         let Some(mean) = &mut self.mean else { return };
         let part = (self.batches as f64).recip();
-        // No vector takes another's place: a CUDA graph belongs to addresses.
+        // Vectors are never swapped: a CUDA graph belongs to addresses.
         match n {
             0 => space.change(Part, [part], 0.0, [mean], [&self.gradient]),
             _ if n + 1 < self.batches => space.change(Combine, [1.0, part], 0.0, [mean], [&self.gradient]),
@@ -124,13 +123,13 @@ impl<'a, D: Device> Stepper<'a, D> {
         }
     }
 
-    /// Whether that is another one than the current one.
-    pub(super) fn evaluates_another(&self) -> bool {
+    /// Whether the point to evaluate is another one than the current one.
+    pub(super) fn has_evaluation_point(&self) -> bool {
         self.evaluated.is_some()
     }
 
-    /// Makes a step. `loss` computes the loss from what [`Stepper::here`] has of it, once it is read. `Err` inside is a refusal: it
-    /// leaves everything as it was, but the step counts.
+    /// Makes a step. `loss` computes the loss from the scalars of [`Stepper::batch_buffers`], once they are read. The inner `Err` is a
+    /// refusal: nothing changes, but the step counts.
     pub(super) fn advance(
         &mut self,
         loss: impl FnOnce(&[f64]) -> f64,
@@ -207,7 +206,7 @@ mod tests {
         let mut stepper = Stepper::new(&device, &layout, &x0, method, &config, 3).unwrap();
         for step in 0..2 {
             for (n, value) in [3.0, -6.0, 9.0].into_iter().enumerate() {
-                device.set_parameters(stepper.here().1, &[value; 32]);
+                device.set_parameters(stepper.batch_buffers().1, &[value; 32]);
                 stepper.take_gradient(n);
             }
             let mut mean = vec![0.0; 32];

@@ -123,7 +123,7 @@ fn what_does_not_go_together_is_refused() {
         (&["accumulate=0"], &["accumulate is 0", "from 1"]),
         (&["accumulate=2", "smoothness_every=1"], &["accumulate is 2", "smoothness_every"]),
         (&["steps=4000000000", "accumulate=2"], &["accumulate is 2", "4294967295"]),
-        (&["optimizer.average=median"], &["optimizer.average is \"median\"", "ema:0.999"]),
+        (&["optimizer.average=median"], &["\"median\" is no average", "ema:0.999", "in `optimizer.average`"]),
         (&["optimizer.average=ema:1"], &["ema:1", "below 1"]),
         (&["optimizer.average=polynomial:-5"], &["polynomial:-5", "at least 0"]),
         (&["optimizer.average=polynomial:inf"], &["polynomial:inf", "at least 0"]),

@@ -1,23 +1,18 @@
 //! Kernels: compiled at first use for the device at hand, and kept on disk.
-//!
-//! An entry is found by a hash of everything that it was made of, and holds a hash of itself: what is damaged, cut short or
-//! foreign is compiled again. A folder that cannot be written only costs time.
 #![allow(unsafe_code)]
 
 use super::commands::ARGUMENTS;
 use super::driver::Context;
 use super::formula::{self, Kernel, Pass};
-use super::libraries;
 use crate::device::DeviceError;
 use cudarc::driver::sys;
-use cudarc::nvrtc::sys as nvrtc;
-use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_int};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ffi::{CString, c_int};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use untuned::formula::Program as Formula;
+use untuned_cuda::compile::{STACK, Source};
+pub use untuned_cuda::compile::{architecture, architectures, cache_folder};
 
 /// Stands in front of every source.
 const COMMON: &str = include_str!("common.cuh");
@@ -36,9 +31,6 @@ const SOURCES: [(&str, &str); 10] = [
     ("vector", include_str!("vector.cu")),
 ];
 
-/// What a compiler's thread may put on its stack: it recurses deeply.
-const STACK: usize = 32 << 20;
-
 /// Every topic with the text of its kernels.
 pub fn sources() -> &'static [(&'static str, &'static str)] {
     &SOURCES
@@ -54,8 +46,12 @@ fn named(context: &Context, error: DeviceError) -> DeviceError {
     }
 }
 
-fn failed(reason: String) -> DeviceError {
-    DeviceError::Failed { device: "NVRTC".into(), reason }
+/// Does something with a source that stands behind what all share.
+fn with_source<T>(topic: &str, text: &str, bf16: bool, work: impl FnOnce(Source<'_>) -> T) -> T {
+    // The compiler's messages name the topic's file and its lines, not those of the two put together.
+    let text = format!("#line 1 \"common.cuh\"\n{COMMON}\n#line 1 \"{topic}.cu\"\n{text}\n");
+    let options = [if bf16 { "-DBF16=1" } else { "-DBF16=0" }];
+    work(Source { name: topic, text: &text, options: &options })
 }
 
 /// Compiles a topic's kernels for an architecture like `sm_90a`. Needs no GPU.
@@ -74,118 +70,9 @@ fn text(topic: &str) -> &'static str {
 /// As [`compile`], with another text.
 ///
 /// # Errors
-/// As there.
+/// As [`compile`].
 pub fn compile_text(topic: &str, text: &str, architecture: &str, bf16: bool) -> Result<Vec<u8>, DeviceError> {
-    let version = libraries::load_compiler()?;
-    let said = |what: &str, result| match result {
-        nvrtc::nvrtcResult::NVRTC_SUCCESS => Ok(()),
-        // SAFETY: the compiler answers with a text of its own.
-        result => Err(failed(format!("{topic}.cu: {what}: {}", unsafe {
-            CStr::from_ptr(nvrtc::nvrtcGetErrorString(result)).to_string_lossy()
-        }))),
-    };
-    let as_c = |text: String| CString::new(text).map_err(|_| failed(format!("{topic}.cu holds a zero byte")));
-    // The compiler's messages name the topic's file and its lines, not those of the two put together.
-    let source = as_c(format!("#line 1 \"common.cuh\"\n{COMMON}\n#line 1 \"{topic}.cu\"\n{text}\n"))?;
-    let name = as_c(format!("{topic}.cu"))?;
-    let options = options(architecture, bf16).into_iter().map(as_c).collect::<Result<Vec<_>, _>>()?;
-    let addresses: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
-    let none = std::ptr::null();
-    let mut program = Program(std::ptr::null_mut());
-    // SAFETY: all texts end with a zero byte and outlive the calls; the compiler writes as many bytes as it said before.
-    unsafe {
-        let (to, source) = (&mut program.0, source.as_ptr());
-        said("start", nvrtc::nvrtcCreateProgram(to, source, name.as_ptr(), 0, none, none))?;
-        let result = nvrtc::nvrtcCompileProgram(program.0, addresses.len() as c_int, addresses.as_ptr());
-        if result != nvrtc::nvrtcResult::NVRTC_SUCCESS {
-            let mut size = 0;
-            said("log", nvrtc::nvrtcGetProgramLogSize(program.0, &mut size))?;
-            let mut log = vec![0u8; size];
-            said("log", nvrtc::nvrtcGetProgramLog(program.0, log.as_mut_ptr().cast()))?;
-            let log = String::from_utf8_lossy(&log);
-            let (log, (major, minor)) = (log.trim_end_matches(['\0', '\n']), version);
-            return Err(failed(format!("{topic}.cu for {architecture} with {major}.{minor}: {log}")));
-        }
-        let mut size = 0;
-        said("result", nvrtc::nvrtcGetCUBINSize(program.0, &mut size))?;
-        let mut binary = vec![0u8; size];
-        said("result", nvrtc::nvrtcGetCUBIN(program.0, binary.as_mut_ptr().cast()))?;
-        Ok(binary)
-    }
-}
-
-/// Ends with the scope.
-struct Program(nvrtc::nvrtcProgram);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        if !self.0.is_null() {
-            // SAFETY: it was made by the compiler and is not used again.
-            unsafe { nvrtc::nvrtcDestroyProgram(&mut self.0) };
-        }
-    }
-}
-
-fn options(architecture: &str, bf16: bool) -> Vec<String> {
-    let bf16 = u32::from(bf16);
-    let architecture = format!("--gpu-architecture={architecture}");
-    vec![architecture, "--std=c++17".into(), "--fmad=true".into(), format!("-DBF16={bf16}")]
-}
-
-/// What the compiler calls a compute capability: with its own instructions from 9.0 on.
-///
-/// # Errors
-/// When the compiler is missing or too old to know it.
-pub fn architecture((major, minor): (u32, u32)) -> Result<String, DeviceError> {
-    let number = 10 * major + minor;
-    let known = architectures()?;
-    if !known.contains(&number) {
-        let (major, minor) = libraries::load_compiler()?;
-        let reason =
-            format!("{major}.{minor} does not know GPUs of sm_{number}; install that of a newer CUDA");
-        return Err(failed(reason));
-    }
-    Ok(format!("sm_{number}{}", if major >= 9 { "a" } else { "" }))
-}
-
-/// The architectures that the compiler knows: 80 is `sm_80`.
-///
-/// # Errors
-/// When there is no compiler.
-pub fn architectures() -> Result<Vec<u32>, DeviceError> {
-    libraries::load_compiler()?;
-    let mut count = 0;
-    // SAFETY: the compiler writes a number, and then as many numbers.
-    let known = unsafe {
-        nvrtc::nvrtcGetNumSupportedArchs(&mut count);
-        let mut known = vec![0; count.max(0) as usize];
-        nvrtc::nvrtcGetSupportedArchs(known.as_mut_ptr());
-        known
-    };
-    Ok(known.into_iter().map(|number| number as u32).collect())
-}
-
-/// Where compiled kernels are kept: `kernels` in the folder that `UNTUNED_CACHE` names, else `untuned/kernels` in the user's folder
-/// for caches.
-pub fn cache_folder() -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let caches = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    let ours = variable("UNTUNED_CACHE").or_else(|| Some(caches()?.join("untuned")));
-    ours.map(|folder| folder.join("kernels"))
-}
-
-/// Whether a file can be made in a folder, or where it does not exist in the one that it would be made in.
-pub(super) fn try_to_write(folder: &Path) -> std::io::Result<()> {
-    let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(folder);
-    let path = there.join(temporary_name());
-    std::fs::write(&path, [])?;
-    std::fs::remove_file(path)
-}
-
-/// A name that no other thread and no other process uses.
-fn temporary_name() -> String {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!(".{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+    Ok(with_source(topic, text, bf16, |source| source.compile(architecture))?)
 }
 
 /// A topic's kernels, from the folder or compiled and put there; whether they were compiled.
@@ -212,65 +99,7 @@ pub fn cached_text(
     architecture: &str,
     bf16: bool,
 ) -> Result<(Vec<u8>, bool), DeviceError> {
-    let key = key(topic, text, architecture, bf16)?;
-    let kept = folder.and_then(|folder| entry(&folder.join(file_name(topic, &key)), &key));
-    match kept {
-        Some(binary) => Ok((binary, false)),
-        None => Ok((rebuild(folder, topic, text, architecture, bf16)?, true)),
-    }
-}
-
-/// Compiles a text and puts it into the folder, where that can be written.
-fn rebuild(
-    folder: Option<&Path>,
-    topic: &str,
-    text: &str,
-    architecture: &str,
-    bf16: bool,
-) -> Result<Vec<u8>, DeviceError> {
-    let binary = compile_text(topic, text, architecture, bf16)?;
-    if let Some(folder) = folder {
-        let key = key(topic, text, architecture, bf16)?;
-        let entry = [&checksum(&key, &binary)[..], &binary].concat();
-        let temporary = folder.join(temporary_name());
-        let written = std::fs::create_dir_all(folder)
-            .and_then(|()| std::fs::write(&temporary, entry))
-            .and_then(|()| std::fs::rename(&temporary, folder.join(file_name(topic, &key))));
-        if written.is_err() {
-            let _ = std::fs::remove_file(temporary);
-        }
-    }
-    Ok(binary)
-}
-
-/// Everything that the kernels are made of.
-fn key(topic: &str, text: &str, architecture: &str, bf16: bool) -> Result<[u8; 32], DeviceError> {
-    let (major, minor) = libraries::load_compiler()?;
-    let mut hash = Sha256::new();
-    let version = format!("NVRTC {major}.{minor}, untuned {}", env!("CARGO_PKG_VERSION"));
-    let options = options(architecture, bf16).join(" ");
-    for part in [topic, COMMON, text, &options, &version] {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
-    }
-    Ok(hash.finalize().into())
-}
-
-fn file_name(topic: &str, key: &[u8; 32]) -> String {
-    let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{topic}-{digits}.cubin")
-}
-
-/// Of an entry's content, and of where it belongs.
-fn checksum(key: &[u8; 32], binary: &[u8]) -> [u8; 32] {
-    Sha256::new().chain_update(key).chain_update(binary).finalize().into()
-}
-
-/// What an entry holds, if it is whole.
-fn entry(path: &Path, key: &[u8; 32]) -> Option<Vec<u8>> {
-    let content = std::fs::read(path).ok()?;
-    let (sum, binary) = content.split_at_checked(32)?;
-    (sum == checksum(key, binary)).then(|| binary.to_vec())
+    Ok(with_source(topic, text, bf16, |source| source.cached(folder, architecture))?)
 }
 
 /// What [`cached_text`] says of sources, each in a thread of its own.
@@ -319,7 +148,7 @@ impl Kernels {
     pub fn load(context: &Arc<Context>, bf16: bool) -> Result<Self, DeviceError> {
         let mut kernels = Self {
             context: context.clone(),
-            architecture: architecture(context.capability).map_err(|error| named(context, error))?,
+            architecture: architecture(context.capability).map_err(|error| named(context, error.into()))?,
             modules: Vec::with_capacity(SOURCES.len()),
             functions: Mutex::default(),
             formulas: Mutex::default(),
@@ -344,8 +173,10 @@ impl Kernels {
         match self.load_binary(&binary) {
             Err(_) if !fresh => {
                 let folder = cache_folder();
-                let binary = rebuild(folder.as_deref(), topic, text, &self.architecture, bf16);
-                self.load_binary(&binary.map_err(ours)?)
+                let binary = with_source(topic, text, bf16, |source| {
+                    source.rebuild(folder.as_deref(), &self.architecture)
+                });
+                self.load_binary(&binary.map_err(|error| ours(error.into()))?)
             }
             module => module,
         }

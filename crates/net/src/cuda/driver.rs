@@ -1,11 +1,12 @@
 //! The driver: a context, memory on the device and on the host, and its errors.
 #![allow(unsafe_code)]
 
-use super::libraries::{self, LEAST_CAPABILITY};
 use crate::device::DeviceError;
 use cudarc::driver::sys;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use untuned_cuda::driver::{model_name, words};
+use untuned_cuda::libraries::{self, LEAST_CAPABILITY};
 
 /// The driver's answer, as an error of this device.
 pub fn check(device: &str, result: sys::CUresult) -> Result<(), DeviceError> {
@@ -13,20 +14,6 @@ pub fn check(device: &str, result: sys::CUresult) -> Result<(), DeviceError> {
         return Ok(());
     }
     Err(DeviceError::Failed { device: device.into(), reason: words(result) })
-}
-
-/// What the driver says of a result.
-pub fn words(result: sys::CUresult) -> String {
-    let mut text = std::ptr::null();
-    // SAFETY: the driver writes a pointer to a text of its own, or null.
-    let said = unsafe {
-        sys::cuGetErrorString(result, &mut text);
-        (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
-    };
-    match said {
-        Some(said) => format!("{said} ({result:?})"),
-        None => format!("{result:?}"),
-    }
 }
 
 /// A device and its primary context.
@@ -71,7 +58,7 @@ impl Context {
             }
             check(&device, sys::cuDeviceGet(&mut found, ordinal as c_int))?;
         }
-        let attribute = |attribute| {
+        let attribute = |attribute| -> Result<u32, DeviceError> {
             let mut value = 0;
             // SAFETY: as above.
             check(&device, unsafe { sys::cuDeviceGetAttribute(&mut value, attribute, found) })?;
@@ -131,15 +118,6 @@ impl Drop for Context {
         // SAFETY: it was retained once.
         unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.ordinal) };
     }
-}
-
-/// What its maker calls a device.
-pub fn model_name(device: sys::CUdevice) -> String {
-    let mut name = [0u8; 256];
-    // SAFETY: the driver writes at most as many bytes, the last of them 0.
-    unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as c_int, device) };
-    CStr::from_bytes_until_nul(&name)
-        .map_or_else(|_| "GPU".into(), |name| name.to_string_lossy().into_owned())
 }
 
 /// Memory on the device.

@@ -15,6 +15,7 @@ use std::fmt::Write as _;
 use std::sync::Mutex;
 use untuned::formula::{Operation, Program};
 use untuned::space::TensorRange;
+use untuned_cuda::arithmetic::Arithmetic;
 
 /// Stands in front of every formula's kernel.
 const SHARED: &str = include_str!("formula.cuh");
@@ -72,12 +73,17 @@ fn intern(name: String) -> &'static str {
     }
 }
 
-/// The type that a pass computes with.
-fn number(pass: Pass) -> &'static str {
+/// What a pass computes with.
+fn arithmetic(pass: Pass) -> Arithmetic {
     match pass {
-        Pass::Change => "float",
-        Pass::Measure => "double",
+        Pass::Change => Arithmetic::Single,
+        Pass::Measure => Arithmetic::Mixed,
     }
+}
+
+/// The type of its numbers.
+fn number(pass: Pass) -> &'static str {
+    arithmetic(pass).number()
 }
 
 fn parameters(pass: Pass, program: &Program, placed: bool) -> Vec<String> {
@@ -147,14 +153,15 @@ fn body(pass: Pass, program: &Program, used: &[bool], placed: bool) -> String {
     }
     line("#pragma unroll".into());
     line("        for (int k = 0; k < 4; k++) {".into());
-    for (place, operation) in program.operations.iter().enumerate().filter(|&(place, _)| used[place]) {
-        if let Some(value) = computed(pass, program, *operation) {
-            line(format!("            {} t{place} = {value};", number(pass)));
+    for (index, operation) in program.operations.iter().enumerate().filter(|&(index, _)| used[index]) {
+        let at = |index| operand(pass, program, index);
+        if let Some(value) = arithmetic(pass).computed(*operation, at) {
+            line(format!("            {} t{index} = {value};", number(pass)));
         }
     }
     // Results may be numbers of other vectors, which none may overwrite before.
-    for (result, &place) in program.results.iter().enumerate() {
-        line(format!("            {} r{result} = {};", number(pass), operand(pass, program, place)));
+    for (result, &index) in program.results.iter().enumerate() {
+        line(format!("            {} r{result} = {};", number(pass), operand(pass, program, index)));
     }
     match pass {
         Pass::Change => line(format!("            {};", list(&changed, |v| format!("x{v}.v[k] = r{v}")))),
@@ -189,52 +196,15 @@ fn body(pass: Pass, program: &Program, used: &[bool], placed: bool) -> String {
     text
 }
 
-/// How an operation's result is called: what is given by its name, what is computed by its place.
-fn operand(pass: Pass, program: &Program, place: usize) -> String {
-    match program.operations[place] {
+/// The name of an operation's value in the kernel. What is computed is called by the operation's index.
+fn operand(pass: Pass, program: &Program, index: usize) -> String {
+    arithmetic(pass).operand(program, index, |given| match given {
         Operation::Scalar(scalar) => format!("s{scalar}"),
         Operation::Decay => "info.decay[k]".into(),
         Operation::Scale => "info.scale[k]".into(),
-        Operation::Vector(vector) => match pass {
-            Pass::Change => format!("x{vector}.v[k]"),
-            Pass::Measure => format!("(double)x{vector}.v[k]"),
-        },
-        // The bits, because a text with all digits has no infinities.
-        Operation::Constant(value) => match pass {
-            Pass::Change => format!("__uint_as_float({:#x}u) /* {value} */", (value as f32).to_bits()),
-            Pass::Measure => format!("__longlong_as_double({:#x}ull) /* {value} */", value.to_bits()),
-        },
-        _ => format!("t{place}"),
-    }
-}
-
-/// What an operation computes; `None` for what is given.
-fn computed(pass: Pass, program: &Program, operation: Operation) -> Option<String> {
-    let at = |place: usize| operand(pass, program, place);
-    let narrow = |place: usize| match pass {
-        Pass::Change => at(place),
-        Pass::Measure => format!("(float)({})", at(place)),
-    };
-    Some(match operation {
-        Operation::Scalar(_)
-        | Operation::Decay
-        | Operation::Scale
-        | Operation::Vector(_)
-        | Operation::Constant(_) => return None,
-        Operation::Add(a, b) => format!("{} + {}", at(a), at(b)),
-        Operation::Subtract(a, b) => format!("{} - {}", at(a), at(b)),
-        Operation::Multiply(a, b) => format!("{} * {}", at(a), at(b)),
-        Operation::Divide(a, b) => format!("{} / {}", narrow(a), narrow(b)),
-        Operation::Negate(a) => format!("-({})", at(a)),
-        Operation::Root(a) => format!("sqrtf({})", narrow(a)),
-        Operation::Absolute(a) => match pass {
-            Pass::Change => format!("fabsf({})", at(a)),
-            Pass::Measure => format!("fabs({})", at(a)),
-        },
-        // Not `fmaxf`: where the two do not compare, the CPU takes the second.
-        Operation::Larger(a, b) => format!("{0} > {1} ? {0} : {1}", at(a), at(b)),
-        Operation::Smaller(a, b) => format!("{0} < {1} ? {0} : {1}", at(a), at(b)),
-        Operation::Above(a, b, c, d) => format!("{} > {} ? {} : {}", at(a), at(b), at(c), at(d)),
+        Operation::Vector(vector) if pass == Pass::Change => format!("x{vector}.v[k]"),
+        Operation::Vector(vector) => format!("(double)x{vector}.v[k]"),
+        other => unreachable!("{other:?} is not given"),
     })
 }
 
@@ -245,13 +215,13 @@ fn find(cuda: &Cuda, pass: Pass, program: Program) -> Option<Kernel> {
 
 /// The table of the tensors, and how many there are.
 fn table(cuda: &Cuda, tensors: &[TensorRange]) -> (u64, usize) {
-    let filled = tensors.iter().filter(|place| !place.range.is_empty());
-    let entry = |place: &TensorRange| {
-        let scale = (place.scale as f32).to_bits();
-        [place.range.start as u32, place.range.end as u32, u32::from(place.decays), scale]
+    let filled = tensors.iter().filter(|tensor| !tensor.range.is_empty());
+    let row = |tensor: &TensorRange| {
+        let scale = (tensor.scale as f32).to_bits();
+        [tensor.range.start as u32, tensor.range.end as u32, u32::from(tensor.decays), scale]
     };
-    let entries: Vec<u32> = filled.flat_map(entry).collect();
-    (cuda.table(&entries), entries.len() / 4)
+    let rows: Vec<u32> = filled.flat_map(row).collect();
+    (cuda.table(&rows), rows.len() / 4)
 }
 
 /// Changes vectors in one pass.

@@ -13,7 +13,6 @@ mod driver;
 mod embedding;
 pub mod formula;
 mod head;
-pub mod libraries;
 mod linear;
 mod lstm;
 mod norm;
@@ -37,6 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use untuned::formula::Program;
 use untuned::formula::{Change, Measure};
 use untuned::space::TensorRange;
+pub use untuned_cuda::libraries;
 
 /// The widest head of an attention.
 pub const WIDEST_HEAD: usize = 256;

@@ -11,21 +11,14 @@ pub const LONGEST_LINE: usize = 64 << 20;
 
 /// Why the documents cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum C4Error {
     /// A shard is a folder, a pipe or a device.
     #[error("{path} is not a file; give shards in C4's form (.json.gz)", path = path.display())]
-    NotAFile {
-        /// The path.
-        path: PathBuf,
-    },
+    NotAFile { path: PathBuf },
     /// A folder or shard does not exist, or the system refused.
     #[error("cannot read {path}: {source}", path = path.display())]
-    Open {
-        /// The folder or shard.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Open { path: PathBuf, source: std::io::Error },
     /// There is nothing to read.
     #[error("no documents in {path}; give files named like c4-train.00000-of-01024.json.gz", path = path.display())]
     Nothing {
@@ -35,17 +28,14 @@ pub enum C4Error {
     /// The file is damaged, cut short or not gzip.
     #[error("{shard}: line {line} cannot be unpacked ({source}); fetch the file again", shard = shard.display())]
     Gzip {
-        /// The shard.
         shard: PathBuf,
         /// The line, counted from 1.
         line: u64,
-        /// What is wrong.
         source: std::io::Error,
     },
     /// A line is not a JSON object with a string as `text`.
-    #[error("{shard}: line {line} is not a JSON object with a text ({source}); mend or remove the line", shard = shard.display())]
+    #[error("{shard}: line {line} is not a JSON object with a text ({source}); fix or remove the line", shard = shard.display())]
     Json {
-        /// The shard.
         shard: PathBuf,
         /// The line, counted from 1.
         line: u64,
@@ -53,9 +43,8 @@ pub enum C4Error {
         source: serde_json::Error,
     },
     /// A line has no field `text`.
-    #[error("{shard}: line {line} has no field \"text\"; mend or remove the line", shard = shard.display())]
+    #[error("{shard}: line {line} has no field \"text\"; fix or remove the line", shard = shard.display())]
     NoText {
-        /// The shard.
         shard: PathBuf,
         /// The line, counted from 1.
         line: u64,
@@ -63,11 +52,9 @@ pub enum C4Error {
     /// A line does not end.
     #[error("{shard}: line {line} is longer than {longest} bytes; split the document", shard = shard.display())]
     TooLong {
-        /// The shard.
         shard: PathBuf,
         /// The line, counted from 1.
         line: u64,
-        /// How long it may be.
         longest: usize,
     },
 }

@@ -202,7 +202,7 @@ impl Language {
         self.successors(token).iter().find(|(to, _)| *to == next).map_or(0.0, |(_, p)| *p)
     }
 
-    /// The characters of all texts, sorted; a character's number is its place here.
+    /// The characters of all texts, sorted; a character's id is its index here.
     pub fn alphabet(&self) -> &[char] {
         &self.alphabet
     }
@@ -348,17 +348,17 @@ impl Iterator for Tokens<'_> {
     }
 }
 
-/// The place of one of the probabilities, drawn by them.
+/// Draws an index with these probabilities.
 fn pick(probabilities: impl Iterator<Item = f64>, draws: &mut Draws) -> usize {
     let mut left = draws.uniform();
     let mut last = 0;
-    for (place, p) in probabilities.enumerate() {
-        // Where rounding leaves the sum a hair below the drawn number, the last possible place takes it.
+    for (index, p) in probabilities.enumerate() {
+        // Where rounding leaves the sum a hair below the drawn number, the last possible index takes it.
         if p > 0.0 {
-            last = place;
+            last = index;
         }
         if left < p {
-            return place;
+            return index;
         }
         left -= p;
     }

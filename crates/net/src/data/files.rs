@@ -99,13 +99,11 @@ pub struct Report {
 
 /// Why a file is not what it should be, or could not be fetched.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum FileError {
     /// A name that is not known.
     #[error("no data is known as {name:?}; the names are {}", KNOWN.map(|file| file.name).join(", "))]
-    Unknown {
-        /// The name.
-        name: String,
-    },
+    Unknown { name: String },
     /// A checksum that was asked for is none.
     #[error("{sha256:?} is not a SHA-256: give 64 hexadecimal digits")]
     NotAHash {
@@ -114,14 +112,7 @@ pub enum FileError {
     },
     /// The system refused.
     #[error("cannot {verb} {path}: {source}", path = path.display())]
-    Io {
-        /// What was tried.
-        verb: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Io { verb: &'static str, path: PathBuf, source: io::Error },
     /// A file of another size.
     #[error("{what} has {found} bytes where {expected} were expected")]
     Size {
@@ -129,7 +120,6 @@ pub enum FileError {
         what: String,
         /// Its size; for a download that does not end, one more than expected.
         found: u64,
-        /// The right one.
         expected: u64,
     },
     /// A file with other bytes.
@@ -137,41 +127,25 @@ pub enum FileError {
     Hash {
         /// The file or address.
         what: String,
-        /// Its checksum.
         found: String,
-        /// The right one.
         expected: String,
     },
     /// Another file is in the way.
     #[error("{path} exists and is not the file to fetch ({reason}); move it away or give another path", path = path.display())]
     InTheWay {
-        /// The file.
         path: PathBuf,
         /// How it differs.
         reason: Box<FileError>,
     },
     /// The server said no.
     #[error("{url}: the server answered {status}; check the address")]
-    Status {
-        /// The address.
-        url: String,
-        /// The status.
-        status: u16,
-    },
+    Status { url: String, status: u16 },
     /// The connection failed or broke off.
     #[error("{url}: {reason}; check the address and the connection, and try again")]
-    Connection {
-        /// The address.
-        url: String,
-        /// What went wrong.
-        reason: String,
-    },
+    Connection { url: String, reason: String },
     /// Whoever watched the download asked to stop it.
     #[error("{url}: the download was stopped")]
-    Stopped {
-        /// The address.
-        url: String,
-    },
+    Stopped { url: String },
 }
 
 impl KnownFile {

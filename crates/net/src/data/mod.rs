@@ -13,38 +13,27 @@ use std::sync::Arc;
 
 /// Why a text file could not be read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ReadError {
     /// It does not exist, or the system refused.
     #[error("cannot read {path}: {source}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// It is a folder, a pipe or a device.
     #[error("{path} is not a file; give a file with text in it", path = path.display())]
-    NotAFile {
-        /// The path.
-        path: PathBuf,
-    },
+    NotAFile { path: PathBuf },
     /// There is nothing in it.
     #[error("{path} is empty; give a file with text in it", path = path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// It is not UTF-8.
     #[error(
         "{path} is not UTF-8 text: line {line}, byte {byte} of the file; convert it first, for example with iconv -t UTF-8",
         path = path.display()
     )]
     NotUtf8 {
-        /// The file.
         path: PathBuf,
         /// The line of the first bad byte, counted from 1.
         line: usize,
-        /// The place of the first bad byte in the file, counted from 0.
+        /// The position of the first bad byte in the file, counted from 0.
         byte: usize,
     },
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The distinct characters of a text, sorted; a character's place is its id. Serializes as the string of its characters.
+/// The distinct characters of a text, sorted; a character's index is its id. Serializes as the string of its characters.
 ///
 /// ```
 /// use untuned_net::data::text::Vocabulary;

@@ -12,7 +12,7 @@ pub const END: &str = "<eos>";
 /// What stands for rare words in the Penn Treebank.
 pub const UNKNOWN: &str = "<unk>";
 
-/// The distinct words, in order of appearance; a word's place is its id. Serializes as the list of its words.
+/// The distinct words, in order of appearance; a word's index is its id. Serializes as the list of its words.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct Vocabulary {
@@ -119,7 +119,7 @@ impl Vocabulary {
 pub struct RepeatedWord {
     /// The word.
     pub word: String,
-    /// The second place.
+    /// Where it stands the second time.
     pub position: usize,
 }
 

@@ -74,10 +74,10 @@ impl GptShape {
         (layout, Views { token, position, blocks, norm })
     }
 
-    /// Dropout at a place: 0 is the embedding; block `i` has 3i + 1 on the attention's weights, 3i + 2 on its branch and 3i + 3 on
+    /// Dropout at a site: 0 is the embedding; block `i` has 3i + 1 on the attention's weights, 3i + 2 on its branch and 3i + 3 on
     /// the MLP's.
-    fn dropout(&self, place: usize, noise: Option<Noise>) -> Dropout {
-        Noise::dropout(noise, place, self.dropout, usize::MAX)
+    fn dropout(&self, site: usize, noise: Option<Noise>) -> Dropout {
+        Noise::dropout(noise, site, self.dropout, usize::MAX)
     }
 }
 
@@ -220,7 +220,7 @@ impl<D: Device> Gpt<D> {
         device.set_ids(&mut self.inputs, inputs);
         device.embedding(&self.embedding(length, noise), rows, x, &self.inputs, &mut self.stream);
         for index in 0..self.views.blocks.len() {
-            let [on_weights, on_attention] = [1, 2].map(|place| self.shape.dropout(3 * index + place, noise));
+            let [on_weights, on_attention] = [1, 2].map(|site| self.shape.dropout(3 * index + site, noise));
             let (attention, heads) = self.attention(batch, length, on_weights);
             let block = self.views.blocks[index];
             let (before, rest) = self.saved.split_at_mut(index);
@@ -298,7 +298,7 @@ impl<D: Device> Gpt<D> {
             Some((&mut self.branch, self.shape.dropout(3 * last + 3, noise))),
         );
         for index in (0..self.views.blocks.len()).rev() {
-            let [on_weights, on_attention] = [1, 2].map(|place| self.shape.dropout(3 * index + place, noise));
+            let [on_weights, on_attention] = [1, 2].map(|site| self.shape.dropout(3 * index + site, noise));
             let (attention, heads) = self.attention(batch, length, on_weights);
             let block = self.views.blocks[index];
             let (before, rest) = self.saved.split_at_mut(index);

@@ -69,10 +69,10 @@ impl LstmShape {
 
     /// The parameters.
     pub fn layout(&self) -> Layout {
-        self.place().0
+        self.views().0
     }
 
-    fn place(&self) -> (Layout, Views) {
+    fn views(&self) -> (Layout, Views) {
         let mut layout = Layout::default();
         let embedding = layout.matrix("embedding", self.vocabulary, self.embedding, Initial::Uniform(0.1));
         let mut inputs = self.embedding;
@@ -100,13 +100,13 @@ impl LstmShape {
         if layer + 1 == self.layers { self.embedding } else { self.hidden }
     }
 
-    /// Dropout of a layer's output, in the `2·layer + 3`-rd place. Place 0 are the rows of the embedding, 1 the first layer's input.
+    /// Dropout of a layer's output: site `2·layer + 3`. Site 0 is the rows of the embedding, and site 1 the first layer's input.
     fn after(&self, layer: usize, batch: usize, noise: Option<Noise>) -> Dropout {
         let probability = if layer + 1 == self.layers { self.drop_output } else { self.drop_between };
         Noise::dropout(noise, 2 * layer + 3, probability, batch)
     }
 
-    /// Dropout of a layer's hidden-to-hidden matrix, in the `2·layer + 2`-nd place.
+    /// Dropout of a layer's hidden-to-hidden matrix: site `2·layer + 2`.
     fn weight_drop(&self, layer: usize, noise: Option<Noise>) -> Dropout {
         Noise::dropout(noise, 2 * layer + 2, self.drop_weight, usize::MAX)
     }
@@ -149,7 +149,7 @@ impl<D: Device> Lstm<D> {
     /// # Errors
     /// When the device has too little memory.
     pub fn new(device: &D, shape: LstmShape, batch: usize, longest: usize) -> Result<Self, DeviceError> {
-        let (layout, views) = shape.place();
+        let (layout, views) = shape.views();
         let rows = batch * longest;
         let buffer = |len: usize| device.buffer(len, Kind::Activation);
         // Cells add up over time, from batch to batch.

@@ -45,7 +45,7 @@ pub struct Noise {
 const DROPOUT: u32 = 0xD509_0000;
 
 impl Noise {
-    /// Dropout at the `index`-th place of a network.
+    /// Dropout at the `index`-th site of a network.
     fn dropout(noise: Option<Noise>, index: usize, probability: f32, period: usize) -> Dropout {
         match noise {
             Some(Noise { seed, step }) if probability > 0.0 => {

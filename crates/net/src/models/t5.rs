@@ -131,7 +131,7 @@ pub struct T5<D: Device> {
     decoder: Stack<D>,
     work: Work<D>,
     targets: D::Ids,
-    /// The targets one place to the right, with [`START`] in front.
+    /// The targets shifted right by one, with [`START`] in front.
     shifted: Vec<u32>,
     /// The sizes of what [`Network::set_source`] gave the encoder.
     source: Option<Sizes>,

@@ -4,6 +4,7 @@ use super::operations::Numbers;
 use super::report::Output;
 use std::ops::Range;
 use untuned_net::device::{Device, DeviceError};
+use untuned_net::formulas::Combine;
 use untuned_net::models::{
     Feed, Gpt, GptShape, Lstm, LstmShape, Network, Noise, SCALARS, T5, T5Shape, loss_of,
 };
@@ -186,7 +187,7 @@ where
         let mut work = || {
             network.gradient(device, feed, noise, &x, &mut dx, &mut scalars);
             device.square_norm(&dx, &mut scalars, SCALARS);
-            device.update(&mut x, &dx, 0.01);
+            device.change(Combine, [1.0, -0.01], 0.0, &[], [&mut x], [&dx]);
         };
         match together {
             true => device.together(work),

@@ -10,6 +10,7 @@ use untuned_net::arena::{Initial, Layout, View};
 use untuned_net::device::{
     self, Activation, Columns, Device, DeviceError, Dropout, Heads, Kind, Norm, Regularizers, Write,
 };
+use untuned_net::formulas::Combine;
 use untuned_net::random::Site;
 
 /// Where the numbers come from.
@@ -569,7 +570,7 @@ fn update<D: Device>(place: &mut Place<'_, D>, len: usize) -> Done {
     let layouts = vector_layout(len, &["x", "gradient", "copy"]);
     let (mut x, gradient) = (place.parameters(&layouts[0])?, place.parameters(&layouts[1])?);
     let mut copy = place.gradient(&layouts[2], &[])?;
-    place.device.update(&mut x, &gradient, 0.25);
+    place.device.change(Combine, [1.0, -0.25], 0.0, &[], [&mut x], [&gradient]);
     place.record_parameters(&layouts[0], &x, &[])?;
     place.device.copy_parameters(&x, &mut copy);
     let middle = View { offset: len / 3, rows: 1, columns: len / 3 };
@@ -846,7 +847,7 @@ fn changed_weights<D: Device>(place: &mut Place<'_, D>) -> Done {
     let tensors = [TensorRange { range: weight.range(), decays: true, scale: 2.0 }];
     for change in ["nothing", "update", "a formula", "set", "clear", "copy"] {
         match change {
-            "update" => device.update(&mut x, &other, 0.5),
+            "update" => device.change(Combine, [1.0, -0.5], 0.0, &[], [&mut x], [&other]),
             "a formula" => device.change(Everything, [0.3, 0.2], 0.25, &tensors, [&mut m, &mut x], [&other]),
             "set" => {
                 let values = place.normal(layout.len(), 1.0);

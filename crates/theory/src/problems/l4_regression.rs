@@ -1,3 +1,4 @@
+use crate::vector::step_in_place;
 use untuned::problem::{Known, Problem};
 use untuned::spec::{DefaultValue, Info, Kind, Parameter, Spec, SpecError};
 use untuned::vector;
@@ -109,7 +110,7 @@ impl L4Regression {
         // The second projection removes what the first one left by rounding.
         for _ in 0..2 {
             let outside = cholesky_solve(&gram, &self.a.transposed_times(&y))?;
-            vector::step_in_place(&mut y, 1.0, &self.a.times(&outside));
+            step_in_place(&mut y, 1.0, &self.a.times(&outside));
         }
         let terms = r.iter().zip(&y).map(|(r, y)| r * y - 3.0 * (y.abs() / 4.0).powf(4.0 / 3.0));
         Some(terms.sum::<f64>() / n as f64)

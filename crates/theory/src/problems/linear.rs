@@ -1,5 +1,6 @@
 //! The linear algebra that finds the minimum and the constants of the problems on data.
 
+use crate::vector::{step_in_place, step_into};
 use untuned::problem::Problem;
 use untuned::vector;
 
@@ -40,7 +41,7 @@ impl Matrix {
     pub(super) fn transposed_times(&self, y: &[f64]) -> Vec<f64> {
         let mut sum = vec![0.0; self.columns];
         for (row, y) in self.rows().zip(y) {
-            vector::step_in_place(&mut sum, -y, row);
+            step_in_place(&mut sum, -y, row);
         }
         sum
     }
@@ -57,7 +58,7 @@ impl Matrix {
         for (i, row) in self.rows().enumerate() {
             let (value, slope) = term(i, vector::dot(row, x));
             sum += value;
-            vector::step_in_place(gradient, -slope, row);
+            step_in_place(gradient, -slope, row);
         }
         sum
     }
@@ -68,7 +69,7 @@ impl Matrix {
         let mut gram = vec![0.0; d * d];
         for (row, weight) in self.rows().zip(weights) {
             for i in 0..d {
-                vector::step_in_place(&mut gram[i * d..=i * d + i], -weight * row[i], &row[..=i]);
+                step_in_place(&mut gram[i * d..=i * d + i], -weight * row[i], &row[..=i]);
             }
         }
         for i in 0..d {
@@ -103,7 +104,7 @@ pub(super) fn cholesky_solve(matrix: &[f64], rhs: &[f64]) -> Option<Vec<f64>> {
     for i in (0..d).rev() {
         x[i] /= l[i * d + i];
         let (done, now) = x.split_at_mut(i);
-        vector::step_in_place(done, now[0], &l[i * d..i * d + i]);
+        step_in_place(done, now[0], &l[i * d..i * d + i]);
     }
     Some(x)
 }
@@ -143,7 +144,7 @@ pub(super) fn newton<P: Problem>(problem: &P, hessian: impl Fn(&P, &[f64]) -> Ve
         let near = slope <= 1e-12 * f.abs();
         let halvings = if near { 1 } else { 60 };
         let accepted = (0..halvings).map(|k| 0.5f64.powi(k)).find_map(|size| {
-            vector::step_into(&mut trial, &x, size, &direction);
+            step_into(&mut trial, &x, size, &direction);
             let value = problem.value_and_gradient(&trial, &mut trial_g);
             let better = if near {
                 vector::norm(&trial_g) < 0.5 * vector::norm(&g)

@@ -1,3 +1,4 @@
+use crate::vector::step_in_place;
 use thiserror::Error;
 use untuned::problem::{Known, Problem};
 #[cfg(feature = "datasets")]
@@ -201,7 +202,7 @@ impl Problem for Logistic {
             // Not 0 times a square that may have overflowed.
             return loss;
         }
-        vector::step_in_place(gradient, -self.l2, w);
+        step_in_place(gradient, -self.l2, w);
         loss + 0.5 * self.l2 * vector::dot(w, w)
     }
     fn known(&self) -> &Known {

@@ -1,3 +1,4 @@
+use crate::vector::{step_in_place, step_into};
 use untuned::problem::{Known, Problem};
 use untuned::spec::{DefaultValue, Info, Kind, Parameter, Spec};
 use untuned::vector;
@@ -97,7 +98,7 @@ impl SumExp {
 /// `v ← v − 2(n·v)n`.
 fn reflect(v: &mut [f64], normal: &[f64]) {
     let size = 2.0 * vector::dot(normal, v);
-    vector::step_in_place(v, size, normal);
+    step_in_place(v, size, normal);
 }
 
 impl Problem for SumExp {
@@ -108,7 +109,7 @@ impl Problem for SumExp {
         vec![0.0; self.minimizer.len()]
     }
     fn value_and_gradient(&self, x: &[f64], gradient: &mut [f64]) -> f64 {
-        vector::step_into(gradient, x, 1.0, &self.minimizer);
+        step_into(gradient, x, 1.0, &self.minimizer);
         self.mirrors.iter().for_each(|normal| reflect(gradient, normal));
         let mut sum = 0.0;
         for ((u, a), w) in gradient.iter_mut().zip(&self.exponents).zip(&self.weights) {

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 parameters! {
     /// Adagrad: `x ← x − η_t·g/(√s + eps)`, where `s` is `initial_accumulator` and the sum of all `g²`.
     ///
-    /// `η_t = lr/(1 + t·lr_decay)`, `t` from 0, times what warm-up and schedule make of it. The decay is a penalty, `λ·x` in the
-    /// gradient, as in `torch.optim.Adagrad`. Refused steps do not count in `t`. `initial_accumulator` is added when the sum is used:
-    /// the vector itself starts with 0.
+    /// `η_t = lr/(1 + t·lr_decay)`, `t` from 0, times the schedule's factor. The decay is a penalty, `λ·x` in the gradient, as in
+    /// `torch.optim.Adagrad`. Refused steps do not count in `t`. `initial_accumulator` is added when the sum is used: the vector itself
+    /// starts with 0.
     ///
     /// Published disagreement, as `eps_inside`: torch adds `eps` to the root (and begins with 0 and 1e-10), optax to the sum under it
     /// (and begins with 0.1 and 1e-7).
@@ -41,7 +41,7 @@ parameters! {
         initial_accumulator: f64 = 0.0, NonNegative;
         /// keeps the denominator from 0
         eps: f64 = 1e-10, Positive;
-        /// eps added to the root (torch) or under it (optax)
+        /// add eps under the root (optax); no adds it to the root (torch)
         eps_inside: bool = false;
     }
     state: AdagradState,

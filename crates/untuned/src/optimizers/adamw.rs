@@ -1,4 +1,4 @@
-use super::shared::BiasCorrection;
+use super::shared::{BiasCorrection, moments};
 use crate::formula::{Change, Number, TensorInfo};
 use crate::optimizer::{
     Optimizer, SessionError, StateVector, StepContext, Vectors, check_held, check_square, named,
@@ -12,8 +12,8 @@ parameters! {
     /// AdamW: `x ← x·(1 − η·decay) − η·m̂/(√v̂ + eps)`.
     ///
     /// `m` and `v` are running means of the gradient and of its square. They start at 0; `m̂ = m/(1 − β1ᵗ)` and `v̂ = v/(1 − β2ᵗ)`
-    /// correct for that, `t` counting from 1. `η` is `lr` times what warm-up and schedule make of it. The decay is apart from the
-    /// means, and `eps` stands outside of the root, as in `torch.optim.AdamW`. Refused steps do not count in `t`.
+    /// correct for that, `t` counting from 1. `η` is `lr` times the schedule's factor. Weight decay is decoupled, and `eps` stands
+    /// outside of the root, as in `torch.optim.AdamW`. Refused steps do not count in `t`.
     ///
     /// References: Kingma & Ba, *Adam*, 2015; Loshchilov & Hutter, *Decoupled weight decay regularization*, 2019.
     ///
@@ -65,9 +65,7 @@ impl Change<8, 3, 1> for Adam {
         [x, m, v]: [N; 3],
         [g]: [N; 1],
     ) -> [N; 3] {
-        let g = scale * g;
-        let m = old_m * m + new_m * g;
-        let v = old_v * v + new_v * g * g;
+        let [m, v] = moments([old_m, new_m, old_v, new_v], [m, v], scale * g);
         [x * (N::of(1.0) - decay) - size * m / (root * v.sqrt() + eps), m, v]
     }
 }

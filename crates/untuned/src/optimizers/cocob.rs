@@ -11,9 +11,8 @@ parameters! {
     /// COCOB, continuous coin betting: `x ← x_0 + (L + R)·θ/(L·max(G + L, alpha·L))`, in every coordinate by itself.
     ///
     /// `L` is the largest `|g|` so far, at least `eps`; `G` is the sum of all `|g|`, `θ` the sum of all `−g`, and the reward
-    /// `R ← max(R − g·(x − x_0), 0)` is what the bets on the sign of the next gradient have won. It has no learning rate: what warm-up
-    /// and schedule make of 1 multiplies the gradient, as in optax, and is reported as the rate. The decay is a penalty, `λ·x` in the
-    /// gradient.
+    /// `R ← max(R − g·(x − x_0), 0)` is what the bets on the sign of the next gradient have won. It has no learning rate: the
+    /// schedule's factor multiplies the gradient, as in optax, and is reported as the rate. The decay is a penalty, `λ·x` in the gradient.
     ///
     /// Reference: Orabona & Tommasi, *Training deep networks without learning rates through coin betting*, 2017.
     ///

@@ -54,9 +54,9 @@ parameters! {
         beta2: f64 = 0.999, Fraction;
         /// added to the root of the mean of g²
         eps: f64 = 1e-8, Positive;
-        /// weight decay apart from the means (AdamW, optax), or added to g
+        /// decoupled weight decay (AdamW); no adds it to g
         decouple: bool = false;
-        /// whether the means are corrected for their beginning at 0, as in Adam (always so in optax)
+        /// Adam's bias correction (authors: off; optax: always on)
         bias_correction: bool = false;
         /// the first estimate of the distance to a solution; it only grows
         d0: f64 = 1e-6, Positive;

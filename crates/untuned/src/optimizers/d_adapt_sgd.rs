@@ -18,9 +18,11 @@ parameters! {
     /// - `x ← momentum·x + (1 − momentum)·(x_0 − s)`;
     /// - `d ← max(d, 2·r/‖s‖)`, growing by at most `growth_rate` in a step.
     ///
-    /// Weight decay adds `decay·x` to `g`, but not in `‖g_0‖`, as in the authors' code. There, unlike here, the decay of the first group
-    /// applies to all. Three cases in which the authors' code fails: a run that starts with zero gradients stands still until the first
-    /// one that is not, a step of rate 0 changes nothing, and `d` stays where `s` comes back to 0.
+    /// Weight decay adds `decay·x` to `g`, but not in `‖g_0‖`, as in the authors' code. Unlike there:
+    /// - each coordinate has its own weight decay, and not that of the first parameter group;
+    /// - a run waits for its first non-zero gradient;
+    /// - a step of rate 0 changes nothing;
+    /// - `d` stays when `s` returns to 0.
     ///
     /// Warm-up and schedule multiply `lr`. The gradient is taken as it is: [`StepOptions::clip`](crate::StepOptions::clip) has no
     /// effect.
@@ -95,19 +97,19 @@ impl Measure<1, 3, 3> for Sums {
     }
 }
 
-/// `s ← s + rate·g` and `x ← keep·x + (1 − keep)·(x_0 − s)`.
+/// `s ← s + rate·g` and `x ← old_weight·x + (1 − old_weight)·(x_0 − s)`.
 struct Adapt;
 
 impl Change<2, 2, 2> for Adapt {
     #[inline(always)]
     fn each<N: Number>(
-        [rate, keep]: [N; 2],
+        [rate, old_weight]: [N; 2],
         TensorInfo { decay, .. }: TensorInfo<N>,
         [x, s]: [N; 2],
         [g, x0]: [N; 2],
     ) -> [N; 2] {
         let s = s + rate * (g + decay * x);
-        [keep * x + (N::of(1.0) - keep) * (x0 - s), s]
+        [old_weight * x + (N::of(1.0) - old_weight) * (x0 - s), s]
     }
 }
 

@@ -3,7 +3,7 @@
 //! scalars and `R + 1` vectors would have to be written for any `S` and `R`, which Rust cannot express; and the base's step taken as
 //! `x' − x` would be rounded at the size of `x`.
 
-use super::shared::{BiasCorrection, Estimate};
+use super::shared::{BiasCorrection, Estimate, moments};
 use crate::formula::{Change, Measure, Number, TensorInfo};
 use crate::optimizer::{
     Optimizer, SessionError, StateVector, StepContext, Vectors, check_held, check_square, check_sums, named,
@@ -27,7 +27,7 @@ parameters! {
     /// than `x`. Published disagreements, as `form=optax`: `p = x`; `m ← max(β·m, |h| + eps)`, begun at 0; `s` begun at `s_init`; in `r`,
     /// which may fall below 0 and then counts as 0, `h` is limited to `±m` with the `m` before; `s_init` is 1e-6 and not 1e-8.
     ///
-    /// The base is `adamw`, with weight decay apart from the means, or `sgd-momentum`: `b ← momentum·b + g + decay·x`, `u = −lr·b`.
+    /// The base is `adamw`, with decoupled weight decay, or `sgd-momentum`: `b ← momentum·b + g + decay·x`, `u = −lr·b`.
     /// Warm-up and schedule multiply its `lr`. The reported rate is `S·lr`. The gradient is taken as it is: [`StepOptions::clip`](crate::StepOptions::clip) has no effect.
     ///
     /// Reference: Cutkosky, Defazio & Mehta, *Mechanic: a learning rate tuner*, 2023.
@@ -62,15 +62,15 @@ parameters! {
         base_eps: f64 = 1e-8, Positive;
         /// which of the authors' two implementations
         form: MechanicForm = Torch;
-        /// the starting stake; about the first scale
+        /// initial wealth; about the first scale
         s_init: Option<f64> = "1e-8, with form=optax 1e-6", Positive;
-        /// how much x is pulled to 0 in h
+        /// strength of the pull towards 0 in h
         s_decay: f64 = 0.01, NonNegative;
         /// the number of scales that are summed, with β = 0.9, 0.99, …
         betas: u64 = 6, Whole(1, 15);
         /// added to √v of a scale, to ‖x‖ and to S
         eps: f64 = 1e-8, Positive;
-        /// whether Δ is kept and not computed from x − x_0
+        /// store Δ as a vector; no computes it from x − x_0
         store_delta: bool = false;
     }
     state: MechanicState,
@@ -81,7 +81,7 @@ parameters! {
 words! {
     /// The optimizers whose steps [`Mechanic`] scales.
     pub enum MechanicBase {
-        /// AdamW, with weight decay apart from the means.
+        /// AdamW, with decoupled weight decay.
         AdamW = "adamw",
         /// SGD with momentum.
         SgdMomentum = "sgd-momentum",
@@ -129,7 +129,7 @@ impl Bettor {
         Bettor { beta, scale, largest, square: 0.0, reward: 0.0 }
     }
 
-    /// What it is after a bet that came out as `h`, given its part of the starting stake.
+    /// What it is after a bet that came out as `h`, given its part of the initial wealth.
     fn next(self, h: f64, optax: bool, part: f64, eps: f64) -> Bettor {
         let square = self.beta * self.beta * self.square + h * h;
         let (largest, reward) = if optax {
@@ -175,8 +175,7 @@ fn adamw<N: Number>(
     decay: N,
     [x, m, v, g]: [N; 4],
 ) -> [N; 3] {
-    let m = old_m * m + new_m * g;
-    let v = old_v * v + new_v * g * g;
+    let [m, v] = moments([old_m, new_m, old_v, new_v], [m, v], g);
     [-(decay * x + size * m / (root * v.sqrt() + eps)), m, v]
 }
 

@@ -13,9 +13,8 @@ parameters! {
     /// `d`, `f̄` and `γ` are running means with the weight `beta` of the gradient, the loss and `⟨g, x⟩`; they begin with the first
     /// values, and `ρ = 1`. With `bias_correction=yes` they begin with 0, and `ρ = 1 − betaᵗ`, `t` from 1.
     /// `h = (1 + η·λ)·(f̄ − ρ·l − γ) + ⟨d, x⟩` is how far the mean of the linear models of all losses is above the bound `l` at `x`.
-    /// `η` is `lr`, the largest step, times what warm-up and schedule make of it, and `λ` the weight decay. Where only some coordinates
-    /// decay, those that do not have the `τ` of `λ = 0`, as the authors' code has it for groups of parameters; the rate reported is
-    /// that of the others.
+    /// `η` is `lr`, the largest step, times the schedule's factor, and `λ` the weight decay. Coordinates without weight decay use the
+    /// `τ` of `λ = 0`, as in the authors' parameter groups. The reported rate is that of the decayed ones.
     ///
     /// With `use_fstar=yes` the bound is estimated: `l ← max(l_0, (f̄ + ⟨d, x⟩ − γ − τ‖d‖²/2)/ρ)` after every step, and before one the
     /// bound is halved to `max(l_0, (h + (1 + η·λ)·ρ·l)/(2(1 + η·λ)·ρ))` where `h < 0`; `l_0` is `lower_bound`.
@@ -47,11 +46,11 @@ parameters! {
         beta: f64 = 0.9, Fraction;
         /// l, a value that the loss never goes below
         lower_bound: f64 = 0.0, Finite;
-        /// means that begin with the first values, or with 0 and are corrected for it
+        /// start the means at 0 and correct the bias; no starts them at the first values
         bias_correction: bool = false;
         /// estimate a bound above lower_bound on the way
         use_fstar: bool = false;
-        /// divide by 1 + lr·decay after the step (the authors' code) or before it (optax)
+        /// apply weight decay before the step (optax); no applies it after (authors)
         decay_first: bool = false;
     }
     state: MomoState,
@@ -75,8 +74,8 @@ impl Start for Momo {
 }
 
 impl Running<Momo> {
-    /// How much of the means is kept in the coming step.
-    fn kept_weight(&self) -> f64 {
+    /// The weight of the old means in the coming step.
+    fn old_weight(&self) -> f64 {
         if self.state.beta_power == 1.0 && !self.bias_correction { 0.0 } else { self.beta }
     }
 }
@@ -133,7 +132,7 @@ impl Optimizer for Running<Momo> {
     ) -> Result<Step, SessionError<S::Error>> {
         let [d] = named(state);
         let options = context.options;
-        let old = self.kept_weight();
+        let old = self.old_weight();
         let (seen, [_, dot, inner, norm]) =
             context.observe_with(Products, [old, 1.0 - old], 0.0, [&*x, &*d, gradient])?;
         let beta_power = self.state.beta_power * self.beta;
@@ -141,7 +140,7 @@ impl Optimizer for Running<Momo> {
         let input = ModelInput {
             lower_bound: self.lower_bound,
             use_fstar: self.use_fstar,
-            old,
+            old_weight: old,
             correction: if self.bias_correction { 1.0 - beta_power } else { 1.0 },
             lr,
             decay: options.weight_decay,

@@ -1,5 +1,5 @@
 use super::momo_model::{Model, ModelInput};
-use super::shared::BiasCorrection;
+use super::shared::{BiasCorrection, moments};
 use crate::formula::{Change, Measure, Number, TensorInfo};
 use crate::optimizer::{Optimizer, SessionError, StateVector, StepContext, Vectors, check_square, named};
 use crate::parameters::{Parameters as _, RunInfo, Running, Start, check_eps, unfit};
@@ -46,9 +46,9 @@ parameters! {
         lower_bound: f64 = 0.0, Finite;
         /// estimate a bound above lower_bound on the way
         use_fstar: bool = false;
-        /// weight decay as x/(1 + lr·decay), or as AdamW's x·(1 − lr·decay)
+        /// decay by x/(1 + lr·decay); no uses AdamW's x·(1 − lr·decay)
         divide: bool = true;
-        /// divide by 1 + lr·decay after the step (the authors' code) or before it (optax)
+        /// apply weight decay before the step (optax); no applies it after (authors)
         decay_first: bool = false;
     }
     state: MomoAdamState,
@@ -79,8 +79,7 @@ impl Start for MomoAdam {
 /// The coming `d`, `v` and `d/D`.
 #[inline(always)]
 fn means<N: Number>([old_d, new_d, old_v, new_v, root, eps]: [N; 6], d: N, v: N, g: N) -> (N, N, N) {
-    let d = old_d * d + new_d * g;
-    let v = old_v * v + new_v * g * g;
+    let [d, v] = moments([old_d, new_d, old_v, new_v], [d, v], g);
     (d, v, d / (root * v.sqrt() + eps))
 }
 
@@ -147,7 +146,7 @@ impl Optimizer for Running<MomoAdam> {
         let input = ModelInput {
             lower_bound: self.lower_bound,
             use_fstar: self.use_fstar,
-            old: self.beta1,
+            old_weight: self.beta1,
             correction: correction.mean(),
             lr,
             decay: options.weight_decay,

@@ -24,8 +24,8 @@ pub(super) struct ModelInput {
     pub(super) lower_bound: f64,
     /// Whether a bound above `l_0` is estimated.
     pub(super) use_fstar: bool,
-    /// How much of the means is kept.
-    pub(super) old: f64,
+    /// The weight of the old means.
+    pub(super) old_weight: f64,
     /// `ρ`.
     pub(super) correction: f64,
     /// `η`.
@@ -53,12 +53,12 @@ impl Model {
         sums: [f64; 3],
         input: &ModelInput,
     ) -> Result<(Model, Answer), Refusal> {
-        let &ModelInput { lower_bound, use_fstar, old, correction, lr, decay } = input;
+        let &ModelInput { lower_bound, use_fstar, old_weight, correction, lr, decay } = input;
         check_sums(seen, &["⟨x, d⟩", "⟨x, g⟩", "‖d‖²"], &sums)?;
         let [dot, inner, norm] = sums;
         let latest = seen.loss()?;
-        let loss = old * self.loss + (1.0 - old) * latest;
-        let inner = old * self.inner + (1.0 - old) * inner;
+        let loss = old_weight * self.loss + (1.0 - old_weight) * latest;
+        let inner = old_weight * self.inner + (1.0 - old_weight) * inner;
         let gap = seen.above(lower_bound)?;
         let below = if gap.below { Some(self.below.unwrap_or(latest).min(latest)) } else { self.below };
 
@@ -93,8 +93,7 @@ impl Model {
     pub(super) fn warning(&self, lower_bound: f64) -> Option<String> {
         let lowest = self.below?;
         Some(format!(
-            "the loss went down to {lowest}, below lower_bound={lower_bound}: steps are too short or 0 near and below the bound; \
-             choose a bound below every loss"
+            "the loss fell to {lowest}, below lower_bound={lower_bound}, where steps become 0; choose a bound below every loss"
         ))
     }
 }

@@ -32,7 +32,7 @@ parameters! {
     /// progress as long as `f − f* > aσ²/(2 − a)`, which is `σ²/3` for `a = ½`. With the means, `a` becomes `a·κ` with
     /// `κ = mean(f − l)·Σsg²/D / ((f − l)·mean(Σsg²/D))`; `cap=yes` keeps `a·κ ≤ 1`, and with it DoG's step, too. The method's
     /// [estimate](crate::Optimizer::estimate) is what part of the batch's own Polyak step was made. Momentum, a `D` that moves, DoG's
-    /// step, batches and the decay to 0 are measured only.
+    /// step, batches and a rate that falls to 0 are measured only.
     ///
     /// ```
     /// use untuned::optimizers::PolyakAdam;
@@ -50,9 +50,9 @@ parameters! {
     pub struct PolyakAdam: "polyak-adam" {
         /// l, a value that the loss never goes below
         lower_bound: f64 = 0.0, Finite;
-        /// what part of Polyak's step is made
+        /// fraction of Polyak's step
         factor: f64 = 0.5, Positive;
-        /// how much of DoG's step is made at least
+        /// the step is at least this many DoG steps
         dog: f64 = 1.5, NonNegative;
         /// the weight of the old means of f − l and of Σg²/D
         average: f64 = 0.99, Fraction;
@@ -62,9 +62,9 @@ parameters! {
         beta2: f64 = 0.99, Fraction;
         /// added to the root of the mean of g²
         eps: f64 = 1e-8, Positive;
-        /// whether η is at most Polyak's step of the batch at hand
+        /// limit the rate to the current batch's Polyak step
         cap: bool = false;
-        /// whether η decays to 0 at the horizon
+        /// how the rate falls: linear (to 0 at the end of the run) or none
         decay: PolyakAdamDecay = Linear;
     }
     state: PolyakAdamState,
@@ -75,9 +75,9 @@ parameters! {
 }
 
 words! {
-    /// How the rate of [`PolyakAdam`] decays.
+    /// How the rate of [`PolyakAdam`] falls.
     pub enum PolyakAdamDecay {
-        /// To 0 at the horizon, in a line.
+        /// In a line, to 0 at the end of the run.
         Linear = "linear",
         /// Not at all.
         None = "none",
@@ -87,7 +87,7 @@ words! {
 /// What is known of the steps before.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PolyakAdamState {
-    /// `T`, where the rate decays.
+    /// `T`, where the rate falls to 0.
     horizon: Option<u64>,
     /// `β2ᵗ`, a product as in AdamW.
     beta2_power: f64,
@@ -107,7 +107,8 @@ pub struct PolyakAdamState {
     unmeasured_steps: u64,
     /// The first loss.
     first_loss: f64,
-    /// What part of the batch's own Polyak step was made when it measured last, the decay aside; nothing where that is 0 or too small.
+    /// What part of the batch's own Polyak step was made when it measured last, without the factor `1 − t/T`; nothing where that step
+    /// is 0 or too small.
     polyak_share: Option<f64>,
 }
 
@@ -140,9 +141,13 @@ struct Mean {
 }
 
 impl Mean {
-    /// With one value more, of which `keep` is the weight of all before.
-    fn with(self, keep: f64, value: f64) -> Mean {
-        Mean { sum: keep * self.sum + (1.0 - keep) * value, weight: keep * self.weight + (1.0 - keep) }
+    /// With one value more.
+    fn with(self, old_weight: f64, value: f64) -> Mean {
+        let new_weight = 1.0 - old_weight;
+        Mean {
+            sum: old_weight * self.sum + new_weight * value,
+            weight: old_weight * self.weight + new_weight,
+        }
     }
 
     /// The mean of the values that it has.
@@ -285,8 +290,8 @@ impl Optimizer for Running<PolyakAdam> {
         let gap = seen.above(self.lower_bound)?;
         next.gap = next.gap.with(self.average, gap.value);
         if let Some(square) = square {
-            let keep = (0..=next.unmeasured_steps).map(|_| self.average).product();
-            next.square = next.square.with(keep, square);
+            let old_weight = (0..=next.unmeasured_steps).map(|_| self.average).product();
+            next.square = next.square.with(old_weight, square);
             next.total_squares += (next.unmeasured_steps + 1) as f64 * square;
             next.unmeasured_steps = 0;
         } else {
@@ -331,7 +336,7 @@ impl Optimizer for Running<PolyakAdam> {
         PolyakAdam::INFO.weight_decay
     }
 
-    /// What part of the batch's own Polyak step was made in the last step that measured, the decay aside.
+    /// What part of the batch's own Polyak step was made in the last step that measured, without the factor `1 − t/T`.
     fn estimate(&self) -> Option<f64> {
         self.state.polyak_share
     }
@@ -344,8 +349,8 @@ impl Optimizer for Running<PolyakAdam> {
             let (factor, dog) = (0.5 * self.factor, 0.5 * self.dog);
             let (mean, first) = (spec::loss(mean), spec::loss(first_loss));
             format!(
-                "the mean loss is {mean} after {steps} steps, and the first was {first}: the steps may be too long, as where the loss \
-                 cannot come near lower_bound = {lower_bound}; try factor={factor},dog={dog}"
+                "the mean loss is {mean} after {steps} steps, and the first was {first}: the steps may be too long. \
+                 Try factor={factor},dog={dog}, or a lower_bound nearer to the smallest loss (now {lower_bound})"
             )
         })
     }

@@ -57,9 +57,9 @@ parameters! {
         beta3: Option<f64> = "√beta2", Fraction;
         /// added to the root of the mean of g²
         eps: f64 = 1e-8, Positive;
-        /// weight decay apart from the means (AdamW), or added to g
+        /// decoupled weight decay (AdamW); no adds it to g
         decouple: bool = true;
-        /// whether the means are corrected for their beginning at 0, as in Adam (always so in optax)
+        /// Adam's bias correction (authors: off; optax: always on)
         bias_correction: bool = false;
         /// leave the rate out of s, for runs with a warm-up
         safeguard_warmup: bool = false;

@@ -45,17 +45,17 @@ parameters! {
         beta2: f64 = 0.999, Fraction;
         /// added to the root of the mean of g²
         eps: f64 = 1e-8, Positive;
-        /// the rate of the t-th step is t/warmup_steps of its whole until it is all of it
+        /// warm-up steps: step t uses t/warmup_steps of the rate
         warmup_steps: u64 = 0, Whole(0, 1_000_000_000_000);
-        /// whether the warm-up of a step, but not of its weight, is one step behind: it begins at 0 (optax)
+        /// start the warm-up at 0, one step later (optax); the weights stay the same
         late_warmup: bool = false;
         /// the t-th point has the weight tʳ in the average
         r: f64 = 0.0, NonNegative;
         /// a point's weight in the average is the largest rate so far to this power
         weight_lr_power: f64 = 2.0, NonNegative;
-        /// of the mean of g² itself, or in the rate (the paper's experiments)
+        /// where the bias correction goes: moment (the mean of g²) or rate (the paper's experiments)
         bias_correction: ScheduleFreeCorrection = Moment;
-        /// the point whose decay is added to the step
+        /// the point that weight decay uses: y or z
         decay_at: ScheduleFreeDecayAt = Y;
     }
     state: ScheduleFreeAdamWState,
@@ -64,17 +64,17 @@ parameters! {
 }
 
 words! {
-    /// What [`ScheduleFreeAdamW`] corrects for a mean of `g²` that starts at 0.
+    /// Where the bias correction of [`ScheduleFreeAdamW`] goes.
     pub enum ScheduleFreeCorrection {
-        /// The mean.
+        /// Into the mean of `g²`.
         Moment = "moment",
-        /// The rate.
+        /// Into the rate.
         Rate = "rate",
     }
 }
 
 words! {
-    /// The point whose decay [`ScheduleFreeAdamW`] adds to its step.
+    /// The point that weight decay uses in [`ScheduleFreeAdamW`].
     pub enum ScheduleFreeDecayAt {
         /// `y`, the parameters that are trained.
         Y = "y",

@@ -11,14 +11,14 @@ use crate::spec::SpecError;
 parameters! {
     /// Schedule-Free SGD: steps at `z`, gradients at `y` between `z` and the average `x̄` of its path; the average is evaluated.
     ///
-    /// With `γ = lr` times what warm-up makes of it, and `c` the weight of the new `z` in the average:
+    /// With `γ` the rate after warm-up, and `c` the weight of the new `z` in the average:
     /// - `z ← z − γ·g(y)`, `x̄ ← (1 − c)·x̄ + c·z`, `y ← (1 − momentum)·z + momentum·x̄`;
     /// - `c = w/Σw`, `w = tʳ·(largest γ so far)^weight_lr_power`, `t` from 1.
     ///
     /// The parameters that are trained are `y`. The average `x̄ = y + (1 − 1/momentum)·(z − y)` is never kept:
     /// [`Optimizer::write_evaluation_point`](crate::Optimizer::write_evaluation_point) computes it. Weight decay adds `decay·y` to `g`.
-    /// In the first `warmup_steps` steps the rate is `t/warmup_steps` of its whole, besides what a run's own warm-up and schedule make
-    /// of it. With `late_warmup=yes`, as in optax, it is `(t − 1)/warmup_steps` in the step, but not in the weight.
+    /// `γ` is `lr` times the schedule's factor, and `t/warmup_steps` of that in the first `warmup_steps` steps. With `late_warmup=yes`,
+    /// as in optax, the step uses `(t − 1)/warmup_steps`; its weight does not.
     ///
     /// Reference: Defazio, Yang, Mehta, Mishchenko, Khaled & Cutkosky, *The road less scheduled*, 2024.
     ///
@@ -43,9 +43,9 @@ parameters! {
         lr: f64 = 1.0, Positive;
         /// how far y is on the way from z to the average; above 0
         momentum: f64 = 0.9, Fraction;
-        /// the rate of the t-th step is t/warmup_steps of its whole until it is all of it
+        /// warm-up steps: step t uses t/warmup_steps of the rate
         warmup_steps: u64 = 0, Whole(0, 1_000_000_000_000);
-        /// whether the warm-up of a step, but not of its weight, is one step behind: it begins at 0 (optax)
+        /// start the warm-up at 0, one step later (optax); the weights stay the same
         late_warmup: bool = false;
         /// the t-th point has the weight tʳ in the average
         r: f64 = 0.0, NonNegative;

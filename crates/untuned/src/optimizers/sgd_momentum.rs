@@ -2,7 +2,7 @@ use crate::formula::{Change, Number, TensorInfo};
 use crate::optimizer::{
     Descend, Optimizer, SessionError, StateVector, StepContext, Vectors, check_held, named,
 };
-use crate::parameters::{Parameters as _, RunInfo, Running, Start, unfit};
+use crate::parameters::{Parameters as _, RunInfo, Running, Start, refuse_others, unfit};
 use crate::rule::{Refusal, Step};
 use crate::space::Space;
 use crate::spec::SpecError;
@@ -12,8 +12,8 @@ parameters! {
     /// Gradient descent with momentum: `b ← momentum·b + (1 − dampening)·g`, `x ← x − η·b`.
     ///
     /// At the first step `b = g`, whatever the dampening. With `nesterov=yes` the step is `x ← x − η·(g + momentum·b)`. `η` is `lr`
-    /// times what warm-up and schedule make of it. The decay is a penalty, `λ·x` in the gradient, as in `torch.optim.SGD`; with
-    /// `decouple=yes` it is `x·(1 − η·λ)` apart from the momentum (SGDW).
+    /// times the schedule's factor. The decay is a penalty, `λ·x` in the gradient, as in `torch.optim.SGD`; with `decouple=yes` it is
+    /// decoupled, `x·(1 − η·λ)` (SGDW).
     ///
     /// The momentum is 0.9 by default: that of `torch.optim.SGD` is 0, which is `gd`.
     ///
@@ -42,7 +42,7 @@ parameters! {
         dampening: f64 = 0.0, Fraction;
         /// a step of g + momentum·b in place of b
         nesterov: bool = false;
-        /// weight decay in the gradient (torch's SGD) or apart from it (SGDW)
+        /// decoupled weight decay (SGDW); no adds it to g (torch)
         decouple: bool = false;
     }
     state: SgdMomentumState,
@@ -61,6 +61,9 @@ impl Start for SgdMomentum {
     fn start(&self, _: &RunInfo) -> Result<SgdMomentumState, SpecError> {
         if self.nesterov && (self.momentum == 0.0 || self.dampening != 0.0) {
             return Err(unfit::<SgdMomentum>("nesterov=yes needs a momentum above 0 and no dampening"));
+        }
+        if self.momentum == 0.0 {
+            refuse_others(self, &["dampening"], "a momentum above 0")?;
         }
         Ok(SgdMomentumState { begun: false })
     }

@@ -1,4 +1,4 @@
-//! What several optimizers have in common: a correction, a pass, and an estimate that grows.
+//! What several optimizers have in common: Adam's means and their correction, a pass, and an estimate that grows.
 
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,12 @@ impl BiasCorrection {
     }
 }
 
+/// Adam's next `m` and `v`, the means of `g` and `g²`.
+#[inline(always)]
+pub(super) fn moments<N: Number>([old_m, new_m, old_v, new_v]: [N; 4], [m, v]: [N; 2], g: N) -> [N; 2] {
+    [old_m * m + new_m * g, old_v * v + new_v * g * g]
+}
+
 /// Adam with a third mean: the new `x`, `m`, `v` and `s`; the decay is added to `g` (`couple = 1`) or shrinks `x` by `shrink` times it.
 pub(super) struct Adapt;
 
@@ -57,8 +63,7 @@ impl Change<10, 4, 1> for Adapt {
         [g]: [N; 1],
     ) -> [N; 4] {
         let g = g + couple * decay * x;
-        let m = old_m * m + new_m * g;
-        let v = old_v * v + new_v * g * g;
+        let [m, v] = moments([old_m, new_m, old_v, new_v], [m, v], g);
         [x * (N::of(1.0) - shrink * decay) - size * m / (v.sqrt() + eps), m, v, old_s * s + new_s * g]
     }
 }

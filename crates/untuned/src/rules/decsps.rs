@@ -79,8 +79,7 @@ impl StepRule for Running<Decsps> {
 
 /// `‖g + s·1‖` from `‖g‖` and the sum of `g`.
 fn shifted_norm(seen: &Observation, shift: f64) -> Result<f64, Refusal> {
-    let sum = seen.required("grad_sum", seen.grad_sum)?;
-    let entries = seen.required("dimension", seen.dimension)? as f64;
+    let (sum, entries) = (seen.grad_sum()?, seen.dimension()? as f64);
     let squared = seen.grad_norm * seen.grad_norm + 2.0 * shift * sum + entries * shift * shift;
     if squared.is_normal() && squared > 0.0 {
         return Ok(squared.sqrt());

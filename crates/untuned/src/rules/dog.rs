@@ -31,12 +31,12 @@ parameters! {
         eps_rel: f64 = 1e-6, Positive;
         /// added to the sum of squared norms
         eps: f64 = 1e-8, NonNegative;
-        /// eps at every step (the authors' readme) or once (their code)
+        /// add eps at every step (readme); no adds it once (code)
         eps_each: bool = false;
         /// multiplies the step
         lr: f64 = 1.0, Positive;
-        /// the size of the first step, in place of what eps_rel makes of it
-        first_step: Option<f64> = "eps_rel", Positive;
+        /// the size of the first step; replaces eps_rel
+        first_step: Option<f64> = "from eps_rel", Positive;
     }
     state: DogState,
     formula: "lr·r̄_t/√(Σ_{s≤t}‖g_s‖² + eps), r̄_t = max(eps_rel (1 + ‖x_0‖), max_{s≤t}‖x_s − x_0‖)",
@@ -68,7 +68,7 @@ impl StepRule for Running<Dog> {
     }
 
     fn needs(&self) -> Needs {
-        Needs { distance: true, x0_norm: true, ..Needs::NOTHING }
+        Needs { distance: true, x0_norm: self.first_step.is_none(), ..Needs::NOTHING }
     }
 
     fn step(&mut self, seen: &Observation) -> Result<Step, Refusal> {
@@ -76,11 +76,12 @@ impl StepRule for Running<Dog> {
         if seen.grad_norm == 0.0 {
             return Ok(Step::STATIONARY);
         }
-        let distance = seen.required("distance", seen.distance)?;
-        let x0_norm = seen.required("x0_norm", seen.x0_norm)?;
-        let first = self.first_step.filter(|_| self.state.radius.is_none());
-        let guess = if self.first_step.is_some() { 0.0 } else { self.eps_rel * (1.0 + x0_norm) };
-        let radius = self.state.radius.unwrap_or(guess).max(distance);
+        let (first, radius) = match (self.state.radius, self.first_step) {
+            (Some(radius), _) => (None, radius),
+            (None, None) => (None, self.eps_rel * (1.0 + seen.x0_norm()?)),
+            (None, first) => (first, 0.0),
+        };
+        let radius = radius.max(seen.distance()?);
         let eps = if self.eps_each { self.eps.sqrt() } else { 0.0 };
         let root = vector::norm(&[self.state.root, seen.grad_norm, eps]);
         if root.is_infinite() {

@@ -70,7 +70,7 @@ impl StepRule for Running<Dowg> {
         if seen.grad_norm == 0.0 {
             return Ok(Step::STATIONARY);
         }
-        let radius = self.state.radius.max(seen.required("distance", seen.distance)?);
+        let radius = self.state.radius.max(seen.distance()?);
         let root = vector::norm(&[self.state.root, radius * seen.grad_norm]);
         if root.is_infinite() {
             return Err(seen.overflow(0.0));

@@ -26,11 +26,11 @@ parameters! {
     pub struct SpsMax: "sps-max" {
         /// c: 0.5 in the theory and the authors' code, 0.2 in their experiments with networks
         c: f64 = 0.5, Positive;
-        /// a constant, or growing from step to step as in the authors' smooth iteration
+        /// the limit of the step: constant (max_step) or smooth (grows from step to step)
         cap: SpsMaxCap = Constant;
         /// γ_b, the largest step, for cap=constant
         max_step: f64 = inf, PositiveOrInfinite;
-        /// what the first step is compared to, for cap=smooth
+        /// η_{−1}, the step before the first, for cap=smooth
         first_step: f64 = 1.0, Positive;
         /// how much the step may grow in an epoch, for cap=smooth
         gamma: f64 = 2.0, Positive;

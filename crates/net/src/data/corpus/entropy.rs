@@ -13,7 +13,7 @@
 //! the word (a test computes both sums).
 //!
 //! **With less context.** A model whose window begins anywhere does not know what stood before it. The best prediction from
-//! the characters seen so far is the filter's ([`Filter`]): the distribution of the hidden place in the text given what was
+//! the characters seen so far is the filter's ([`Filter`]): the distribution of the hidden state of the text given what was
 //! seen, carried on character by character (the forward algorithm). Its expected entropy after `k` characters is the smallest
 //! loss possible there, and it falls with `k` to the rate.
 
@@ -145,16 +145,16 @@ impl Language {
         let all = self.characters_per_token();
         let after_end = self.stationary[EOS as usize];
         (0..self.states.len()).map(move |state| {
-            let (token, place) = self.states.place(state);
+            let (token, position) = self.states.token_and_position(state);
             // No space is written before the first word of a sentence.
             let unwritten =
-                if place == 0 && token != EOS { after_end * self.probability(EOS, token) } else { 0.0 };
+                if position == 0 && token != EOS { after_end * self.probability(EOS, token) } else { 0.0 };
             ((self.stationary[token as usize] - unwritten) / all).max(0.0)
         })
     }
 }
 
-/// The hidden places of a text: a token, and which of its characters (a word's are a space and its letters; those of the end of
+/// The hidden states of a text: a token, and which of its characters (a word's are a space and its letters; those of the end of
 /// a sentence are `.` and a new line).
 #[derive(Debug, Clone)]
 pub(super) struct States {
@@ -183,7 +183,8 @@ impl States {
         self.owners.len()
     }
 
-    fn place(&self, state: usize) -> (u32, u32) {
+    /// The state's token, and the position of its character in the token.
+    fn token_and_position(&self, state: usize) -> (u32, u32) {
         let token = self.owners[state];
         (token, state as u32 - self.begins[token as usize])
     }
@@ -200,11 +201,11 @@ impl States {
     }
 }
 
-/// The best prediction of the next character from those before it: the forward algorithm over the hidden places of the text.
+/// The best prediction of the next character from those before it: the forward algorithm over the hidden states of the text.
 #[derive(Debug, Clone)]
 pub struct Filter<'a> {
     language: &'a Language,
-    /// The possible places of the next character, with their probabilities.
+    /// The possible states of the next character, with their probabilities.
     belief: Vec<(u32, f64)>,
     /// By state; all zero between calls.
     sums: Vec<f64>,
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stationary_places_are_stationary() {
+    fn the_stationary_states_are_stationary() {
         for language in languages().iter().chain([&toy()]) {
             let before: Vec<f64> = language.stationary_states().collect();
             assert!((before.iter().sum::<f64>() - 1.0).abs() < 1e-12);
@@ -532,7 +533,7 @@ mod tests {
         // Conditional entropies: the exact best loss after 0, 1, … characters.
         let losses: Vec<f64> = blocks.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(losses.windows(2).all(|pair| pair[1] < pair[0] + 1e-12), "{losses:?}");
-        // Words of at most two letters: after eight characters a whole word has been seen, and the place is known.
+        // Words of at most two letters: after eight characters a whole word has been seen, and the state is known.
         assert!((losses[8] - language.entropy_rate_characters()).abs() < 1e-12, "{losses:?}");
         for seen in [0..1, 0..9, 1..9, 4..7] {
             let exact = losses[seen.clone()].iter().sum::<f64>() / seen.len() as f64;

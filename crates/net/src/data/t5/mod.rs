@@ -15,31 +15,20 @@ use std::path::PathBuf;
 
 /// Why there are no examples for T5.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum T5Error {
     /// The tokenizer's file cannot be read.
     #[error("{path} is not a tokenizer ({reason}); give T5's tokenizer.json", path = path.display())]
-    Tokenizer {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    Tokenizer { path: PathBuf, reason: String },
     /// The tokenizer lacks a token that the objective needs.
     #[error("{path} has no token {token}; give T5's tokenizer.json", path = path.display())]
-    NoToken {
-        /// The file.
-        path: PathBuf,
-        /// The token.
-        token: &'static str,
-    },
+    NoToken { path: PathBuf, token: &'static str },
     /// A text that cannot be encoded.
     #[error("a document of {bytes} bytes that starts with {start:?} cannot be encoded: {reason}")]
     Encode {
-        /// Its length.
         bytes: usize,
         /// Its first characters.
         start: String,
-        /// What the tokenizer said.
         reason: String,
     },
     /// A document cannot be read.
@@ -56,13 +45,11 @@ pub enum T5Error {
         density: f64,
         /// The mean length of a span.
         mean_span: f64,
-        /// What is wrong with them.
         reason: String,
     },
     /// A chunk of the wrong length.
     #[error("a chunk has {found} ids and should have {raw}")]
     ChunkLength {
-        /// Its length.
         found: usize,
         /// The planned one.
         raw: usize,

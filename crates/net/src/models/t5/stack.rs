@@ -185,7 +185,7 @@ impl<D: Device> Stack<D> {
         &self.norms[self.sublayers.len()].out
     }
 
-    /// The output, and the place of its gradient.
+    /// The output, and the buffer for its gradient.
     pub fn out_and_gradient(&mut self) -> (&D::Buffer, &mut D::Buffer) {
         (&self.norms[self.sublayers.len()].out, &mut self.d_out)
     }

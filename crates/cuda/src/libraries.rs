@@ -5,9 +5,7 @@
 //! name from then on, and stays open until the program ends.
 #![allow(unsafe_code)]
 
-use super::compile;
-use super::driver;
-use crate::device::DeviceError;
+use crate::{Failure, compile, driver};
 use cudarc::driver::sys;
 use libloading::Library;
 use serde::Serialize;
@@ -18,7 +16,7 @@ use std::sync::OnceLock;
 /// Versions of CUDA whose libraries are used, the better first.
 const MAJORS: [u32; 2] = [13, 12];
 /// The least compute capability: earlier ones know neither bf16 nor asynchronous copies.
-pub(super) const LEAST_CAPABILITY: u32 = 8;
+pub const LEAST_CAPABILITY: u32 = 8;
 const HOW_TO_GET: &str = "install CUDA, or `pip install nvidia-cublas nvidia-cuda-nvrtc` and activate that Python environment \
      or name its library folders in LD_LIBRARY_PATH";
 
@@ -39,9 +37,9 @@ static PRODUCTS: OnceLock<Result<Found, String>> = OnceLock::new();
 ///
 /// # Errors
 /// When one of them is missing: which, and how to get it.
-pub fn load(device: &str) -> Result<(), DeviceError> {
+pub fn load(device: &str) -> Result<(), Failure> {
     for part in [found_driver(), found_compiler(), found_products()] {
-        part.map_err(|reason| DeviceError::Failed { device: device.into(), reason: reason.into() })?;
+        part.map_err(|reason| Failure { part: device.into(), reason: reason.into() })?;
     }
     Ok(())
 }
@@ -50,8 +48,8 @@ pub fn load(device: &str) -> Result<(), DeviceError> {
 ///
 /// # Errors
 /// When it is missing.
-pub fn load_compiler() -> Result<(u32, u32), DeviceError> {
-    let failed = |reason: &str| DeviceError::Failed { device: "NVRTC".into(), reason: reason.into() };
+pub fn load_compiler() -> Result<(u32, u32), Failure> {
+    let failed = |reason: &str| Failure { part: "NVRTC".into(), reason: reason.into() };
     found_compiler().map(|found| found.version).map_err(failed)
 }
 

@@ -1,4 +1,4 @@
-//! Where a run computes, and in what: as a user writes it, checked, and opened.
+//! The device and precision of a run: as a user writes them, checked, and opened.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ pub const AUTO: &str = "auto";
 
 /// A device, and what it computes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum DeviceChoice {
     /// The CPU, in f32.
     Cpu,
     /// A GPU.
@@ -35,7 +35,7 @@ pub trait Work {
     ///
     /// # Errors
     /// When the request is wrong or the system fails.
-    fn on<D>(self, device: &D, opened: &OpenedPlace<'_>) -> Result<Self::Output, TrainError>
+    fn on<D>(self, device: &D, open_device: &OpenDevice<'_>) -> Result<Self::Output, TrainError>
     where
         D: Device + 'static,
         D::Buffer: Send,
@@ -43,16 +43,16 @@ pub trait Work {
 }
 
 /// What is known of a device once it is open.
-pub struct OpenedPlace<'a> {
-    /// Which.
-    pub place: Place,
+pub struct OpenDevice<'a> {
+    /// Which device, and its precision.
+    pub choice: DeviceChoice,
     /// The threads of the host that compute.
     pub threads: usize,
     /// The GPU, and the bytes of its memory that were taken before any work.
     gpu: Option<(&'a Cuda, u64)>,
 }
 
-impl OpenedPlace<'_> {
+impl OpenDevice<'_> {
     /// What the GPU's maker calls it.
     pub fn model(&self) -> Option<&str> {
         self.gpu.map(|(cuda, _)| cuda.model())
@@ -62,7 +62,7 @@ impl OpenedPlace<'_> {
     pub fn words(&self) -> String {
         match self.model() {
             Some(model) => {
-                format!("{} ({model}) in {}", self.place.device(), self.place.precision())
+                format!("{} ({model}) in {}", self.choice.device(), self.choice.precision())
             }
             None if self.threads == 1 => "1 thread".into(),
             None => format!("{} threads", self.threads),
@@ -90,13 +90,13 @@ fn peak_of_process() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-impl Place {
-    /// The place that these words name. `auto` stands for the first GPU where one can be used, else the CPU; and for bf16
-    /// on a GPU, f32 on the CPU.
+impl DeviceChoice {
+    /// The choice that these words name. A device of `auto` is the first GPU that can be used, else the CPU. A precision of `auto`
+    /// is bf16 on a GPU and f32 on the CPU.
     ///
     /// # Errors
     /// Says what to write instead.
-    pub fn of(device: &str, precision: &str) -> Result<Place, ConfigError> {
+    pub fn of(device: &str, precision: &str) -> Result<DeviceChoice, ConfigError> {
         let wrong = |key: &str, value: &str, remedy: &str| {
             Err(ConfigError::Value { key: key.into(), value: value.into(), remedy: remedy.into() })
         };
@@ -119,9 +119,9 @@ impl Place {
         };
         match (ordinal, wanted) {
             (Some(ordinal), wanted) => {
-                Ok(Place::Cuda { ordinal, precision: wanted.unwrap_or(Precision::Bf16) })
+                Ok(DeviceChoice::Cuda { ordinal, precision: wanted.unwrap_or(Precision::Bf16) })
             }
-            (None, None | Some(Precision::F32)) => Ok(Place::Cpu),
+            (None, None | Some(Precision::F32)) => Ok(DeviceChoice::Cpu),
             (None, Some(_)) if device == AUTO => {
                 let remedy =
                     "and no GPU can be used here: `untuned doctor` says why; the CPU computes in f32";
@@ -136,24 +136,24 @@ impl Place {
     /// The device as a user writes it.
     pub fn device(self) -> String {
         match self {
-            Place::Cpu => "cpu".into(),
-            Place::Cuda { ordinal, .. } => format!("cuda:{ordinal}"),
+            DeviceChoice::Cpu => "cpu".into(),
+            DeviceChoice::Cuda { ordinal, .. } => format!("cuda:{ordinal}"),
         }
     }
 
     /// The device without its number: all GPUs are one kind.
     pub fn kind(self) -> &'static str {
         match self {
-            Place::Cpu => "cpu",
-            Place::Cuda { .. } => "cuda",
+            DeviceChoice::Cpu => "cpu",
+            DeviceChoice::Cuda { .. } => "cuda",
         }
     }
 
     /// What it computes in, as a user writes it.
     pub fn precision(self) -> &'static str {
         match self {
-            Place::Cpu => Precision::F32.name(),
-            Place::Cuda { precision, .. } => precision.name(),
+            DeviceChoice::Cpu => Precision::F32.name(),
+            DeviceChoice::Cuda { precision, .. } => precision.name(),
         }
     }
 
@@ -167,15 +167,15 @@ impl Place {
         W::Output: Send,
     {
         match self {
-            Place::Cpu => {
+            DeviceChoice::Cpu => {
                 let cpu = Cpu::<f32>::new(threads)?;
-                let opened = OpenedPlace { place: self, threads: cpu.threads(), gpu: None };
+                let opened = OpenDevice { choice: self, threads: cpu.threads(), gpu: None };
                 cpu.inside(|| work.on(&cpu, &opened))
             }
-            Place::Cuda { ordinal, precision } => {
+            DeviceChoice::Cuda { ordinal, precision } => {
                 let cuda = Cuda::new(ordinal, precision).map_err(|error| self.explained(error))?;
                 let before = taken(cuda.memory()?);
-                work.on(&cuda, &OpenedPlace { place: self, threads: 1, gpu: Some((&cuda, before)) })
+                work.on(&cuda, &OpenDevice { choice: self, threads: 1, gpu: Some((&cuda, before)) })
             }
         }
     }
@@ -191,8 +191,8 @@ impl Place {
         TrainError::Request(format!("there is no {device} here; there is {known}"))
     }
 
-    /// Opens the device and closes it again: so that what is missing is said once and kernels are compiled once before many
-    /// processes use it.
+    /// Opens the device and closes it again, before many processes use it: a missing library is reported once, and kernels are
+    /// compiled once.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -200,7 +200,7 @@ impl Place {
         struct Nothing;
         impl Work for Nothing {
             type Output = ();
-            fn on<D: Device>(self, _: &D, _: &OpenedPlace<'_>) -> Result<(), TrainError> {
+            fn on<D: Device>(self, _: &D, _: &OpenDevice<'_>) -> Result<(), TrainError> {
                 Ok(())
             }
         }
@@ -219,21 +219,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_as_they_are_written() {
-        let cuda = |ordinal, precision| Place::Cuda { ordinal, precision };
-        for (device, precision, place) in [
-            ("cpu", "auto", Place::Cpu),
-            ("cpu", "f32", Place::Cpu),
+    fn choices_as_they_are_written() {
+        let cuda = |ordinal, precision| DeviceChoice::Cuda { ordinal, precision };
+        for (device, precision, choice) in [
+            ("cpu", "auto", DeviceChoice::Cpu),
+            ("cpu", "f32", DeviceChoice::Cpu),
             ("cuda", "auto", cuda(0, Precision::Bf16)),
             ("cuda:3", "tf32", cuda(3, Precision::Tf32)),
             ("cuda:0", "f32", cuda(0, Precision::F32)),
         ] {
-            let found = Place::of(device, precision).unwrap();
-            assert_eq!(found, place);
-            assert_eq!(Place::of(&found.device(), found.precision()).unwrap(), place, "reads back");
+            let found = DeviceChoice::of(device, precision).unwrap();
+            assert_eq!(found, choice);
+            assert_eq!(DeviceChoice::of(&found.device(), found.precision()).unwrap(), choice, "reads back");
         }
-        let auto = libraries::first_gpu().map_or(Place::Cpu, |first| cuda(first, Precision::Bf16));
-        assert_eq!(Place::of("auto", "auto").unwrap(), auto);
+        let auto = libraries::first_gpu().map_or(DeviceChoice::Cpu, |first| cuda(first, Precision::Bf16));
+        assert_eq!(DeviceChoice::of("auto", "auto").unwrap(), auto);
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
             ("cpu", "bf16", "precision is bf16; the CPU computes in f32"),
             ("cpu", "f16", "precision is f16; give auto, f32, tf32 or bf16"),
         ] {
-            let error = Place::of(device, precision).unwrap_err().to_string();
+            let error = DeviceChoice::of(device, precision).unwrap_err().to_string();
             assert!(error.contains(words), "{words} in {error}");
         }
     }
