@@ -40,9 +40,12 @@ def peers() -> dict:
     return made
 
 
-def turn(optimizer: torch.optim.Optimizer) -> None:
-    """Turns all gradients around: methods that estimate a distance would grow without end in one direction."""
-    torch._foreach_neg_([p.grad for group in optimizer.param_groups for p in group["params"]])
+def prepare(optimizer: torch.optim.Optimizer) -> None:
+    """Turns all gradients around, because methods that estimate a distance would grow without end in one direction. Then differentiates
+    a loss of 3 that adds 0 to one gradient: the timed step is a bare `step()`, as in a training loop."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    torch._foreach_neg_([p.grad for p in parameters])
+    (3.0 + 0.0 * parameters[-1].sum()).backward()
 
 
 def main() -> None:
@@ -73,8 +76,7 @@ def main() -> None:
             optimizer = make(parameters)
         if hasattr(optimizer, "train"):
             optimizer.train()
-        needs_loss = isinstance(optimizer, untuned.Optimizer)
-        runs[name] = (optimizer, (3.0,) if needs_loss else (), [])
+        runs[name] = (optimizer, [])
     count = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
     tensors = sum(len(group["params"]) for group in optimizer.param_groups)
     print(f"{count:,} parameters of {given.dtype} in {tensors} tensors, {given.threads} threads, torch {torch.__version__}")
@@ -82,18 +84,18 @@ def main() -> None:
     warnings.simplefilter("ignore")
     # Beyond the first hundred steps PolyakAdam measures in one step of eight.
     warm = 110
-    for name, (optimizer, arguments, _) in runs.items():
+    for name, (optimizer, _) in runs.items():
         for _ in range(warm if "polyak-adam" in name else 3):
-            turn(optimizer)
-            optimizer.step(*arguments)
+            prepare(optimizer)
+            optimizer.step()
     for _ in range(given.rounds):
-        for optimizer, arguments, times in runs.values():
-            turn(optimizer)
+        for optimizer, times in runs.values():
+            prepare(optimizer)
             start = time.perf_counter()
-            optimizer.step(*arguments)
+            optimizer.step()
             times.append(time.perf_counter() - start)
-    fused = statistics.median(runs["torch AdamW fused"][2])
-    for name, (_, _, times) in runs.items():
+    fused = statistics.median(runs["torch AdamW fused"][1])
+    for name, (_, times) in runs.items():
         middle = statistics.median(times)
         print(f"{name:40s} {1e3 * middle:8.2f} ms   mean {1e3 * statistics.fmean(times):8.2f}   {fused / middle:5.2f} x")
 

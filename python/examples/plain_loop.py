@@ -17,7 +17,7 @@ for step in range(steps):
     loss = torch.nn.functional.mse_loss(model(x[batch]), y[batch])
     optimizer.zero_grad()
     loss.backward()
-    optimizer.step()  # the loss is seen where it passes
+    optimizer.step()  # untuned reads the loss in backward()
     losses.append(loss.item())
 
 first, last = losses[0], sum(losses[-50:]) / 50

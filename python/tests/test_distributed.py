@@ -103,8 +103,17 @@ def alone(name: str, dtype: torch.dtype = torch.float64) -> tuple[torch.nn.Modul
 
 
 def far(found: dict, model: torch.nn.Module) -> float:
+    # Unlike Python's, torch's `max` keeps a NaN.
     wanted = model.state_dict()
-    return max(float((found[name] - wanted[name]).abs().max()) for name in wanted)
+    return float(torch.stack([(found[name].double() - wanted[name].double()).abs().max() for name in wanted]).max())
+
+
+def test_far_sees_what_is_no_number():
+    model = network(torch.float64)
+    found = {name: value.clone() for name, value in model.state_dict().items()}
+    assert far(found, model) == 0
+    list(found.values())[-1].view(-1)[0] = float("nan")
+    assert not far(found, model) < 1e-9
 
 
 #: FSDP2 has this name since torch 2.6.
@@ -132,11 +141,36 @@ def test_ddp(tmp_path, ranks):
 
 @needs_fsdp
 def test_a_bad_loss_on_one_rank_is_refused_on_all(tmp_path):
-    for code, folder in [(DDP.format(names=["polyak-adam"], dtype="torch.float32", options="{}", bad=4), "ddp"), (FSDP_BAD, "fsdp")]:
+    names = ["polyak-adam", "prodigy"]
+    for code, folder in [(DDP.format(names=names, dtype="torch.float32", options="{}", bad=4), "ddp"), (FSDP_BAD, "fsdp")]:
         (tmp_path / folder).mkdir()
-        (a, steps), (b, other) = (rank["polyak-adam"] for rank in run(tmp_path / folder, code))
-        assert equal(a, b) and steps == other == STEPS
-        assert all(torch.isfinite(value).all() for value in a.values())
+        found = run(tmp_path / folder, code)
+        for name in names:
+            (a, steps), (b, other) = (rank[name] for rank in found)
+            assert equal(a, b) and steps == other == STEPS
+            assert all(torch.isfinite(value).all() for value in a.values())
+
+
+LOSS_ALONE = """
+# The loss alone is NaN, of one rank, and only that rank knows a loss at all.
+for name in ["prodigy", "adamw"]:
+    for wrap in (torch.nn.parallel.DistributedDataParallel, None):
+        model = sharded() if wrap is None else wrap(network(torch.float64))
+        optimizer = untuned.optimizer(name, getattr(model, "module", model))
+        train(model, optimizer, 2)
+        before = whole(getattr(model, "module", model))
+        loss_of(model, part(batches(1)[0])).backward()
+        optimizer._seen = untuned._loss.SeenLoss()
+        optimizer.step(float("nan")) if rank == 1 else optimizer.step()
+        after = whole(getattr(model, "module", model))
+        told[name, wrap is None] = optimizer.refused_steps, all(torch.equal(before[key], after[key]) for key in before)
+"""
+
+
+@needs_fsdp
+def test_methods_that_need_no_loss_refuse_a_bad_one_on_all_ranks(tmp_path):
+    for told in run(tmp_path, LOSS_ALONE):
+        assert told == {(name, shards): (1, True) for name in ("prodigy", "adamw") for shards in (False, True)}
 
 
 def test_without_the_mean_they_part(tmp_path):
@@ -159,10 +193,11 @@ for name in {names!r}:
 """
 
 FSDP_BAD = """
-model = sharded(torch.float32)
-optimizer = untuned.PolyakAdam(model, total_steps=STEPS)
-train(model, optimizer, bad=4)
-told["polyak-adam"] = whole(model), optimizer.steps
+for name in ("polyak-adam", "prodigy"):
+    model = sharded(torch.float32)
+    optimizer = untuned.optimizer(name, model, total_steps=STEPS)
+    train(model, optimizer, bad=4)
+    told[name] = whole(model), optimizer.steps
 """
 
 
@@ -247,6 +282,124 @@ def test_a_sharded_checkpoint_goes_on_with_other_ranks(tmp_path):
         assert all(torch.allclose(saved[key], other[key], rtol=0, atol=1e-9) for key in saved), name
 
 
+ACCUMULATED = """
+import untuned._ranks
+from untuned import UntunedWarning
+
+def halves(batch):
+    return [[values[:len(values) // 2] for values in batch], [values[len(values) // 2:] for values in batch]]
+
+def accumulate(model, optimizer, hold):
+    for batch in batches(STEPS):
+        optimizer.zero_grad()
+        for number, half in enumerate(halves(part(batch))):
+            hold(model, number == 0)
+            (loss_of(model, half) / 2).backward()
+        optimizer.step()
+
+def sync(model, first):
+    model.set_requires_gradient_sync(not first)
+
+def all_reduce(model, first):
+    model.set_requires_all_reduce(not first)
+
+def made(model, what):
+    return untuned.optimizer("polyak-bound", what(model), total_steps=STEPS + 2)
+
+model = sharded()
+accumulate(model, made(model, lambda model: model), sync)
+told["module"] = whole(model)
+model = sharded()
+accumulate(model, made(model, lambda model: list(model.parameters())), sync)
+told["parameters"] = whole(model)
+if ranks == 4:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    model = fully_shard(network(torch.float64), mesh=mesh)
+    accumulate(model, made(model, lambda model: model), all_reduce)
+    told["replicas"] = whole(model)
+untuned._ranks._fsdp_groups = lambda: iter(())
+model = sharded()
+optimizer = made(model, lambda model: model)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always", UntunedWarning)
+    accumulate(model, optimizer, sync)
+told["warnings"] = [str(one.message) for one in caught if issubclass(one.category, UntunedWarning)]
+"""
+
+
+@needs_fsdp
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_losses_of_gradients_that_fsdp_holds_back(tmp_path, ranks):
+    found = run(tmp_path, ACCUMULATED, ranks)
+    wanted = alone("polyak-bound")[0]
+    for name in ["module", "parameters", "replicas"][: 2 if ranks == 2 else 3]:
+        assert all(equal(found[0][name], rank[name]) for rank in found)
+        assert far(found[0][name], wanted) < 1e-9, name
+    (warning,) = found[0]["warnings"]
+    assert "If FSDP2 held it back" in warning and "type optimizer.step(loss)" in warning
+
+
+REPLACED = """
+from torch.distributed.fsdp import fully_shard
+
+def shard_later(name):
+    model = network(torch.float64)
+    optimizer = untuned.optimizer(spec(name), model, total_steps=STEPS + 2, no_decay=["out"])
+    names = [name for name, _ in model.named_parameters()]
+    # As Accelerate does: other tensors in between.
+    for group in optimizer.param_groups:
+        group["params"] = [torch.empty(1) for _ in group["params"]]
+    model = fully_shard(model)
+    optimizer.param_groups[0]["params"] = [dict(model.named_parameters())[name] for name in names]
+    train(model, optimizer)
+    return whole(model), optimizer._name(model.out.weight)
+
+for name in ["polyak-adam", "prodigy", "gd"]:
+    told[name] = shard_later(name)
+"""
+
+
+@needs_fsdp
+def test_shards_that_are_put_in_place_of_parameters(tmp_path):
+    found = run(tmp_path, REPLACED)
+    for name in ["polyak-adam", "prodigy", "gd"]:
+        model = network(torch.float64)
+        optimizer = untuned.optimizer(spec(name), model, total_steps=STEPS + 2, no_decay=["out"])
+        for batch in batches(STEPS):
+            optimizer.zero_grad()
+            loss_of(model, batch).backward()
+            optimizer.step()
+        assert equal(found[0][name][0], found[1][name][0])
+        assert far(found[0][name][0], model) < 1e-9, name
+        assert found[0][name][1] == "parameter 'out.weight'"
+
+
+ACCELERATE = """
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
+from torch.distributed.tensor import DTensor
+accelerator = Accelerator(cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="no_wrap"))
+model = network(torch.float64)
+optimizer = untuned.PolyakAdam(model, total_steps=STEPS + 2)
+model, optimizer = accelerator.prepare(model, optimizer)
+assert all(isinstance(p, DTensor) for group in optimizer.param_groups for p in group["params"])
+for batch in batches(STEPS):
+    optimizer.zero_grad()
+    accelerator.backward(loss_of(model, part(batch)))
+    optimizer.step()
+told["x"] = whole(model), optimizer.optimizer.steps
+"""
+
+
+@needs_fsdp
+def test_accelerate_with_fsdp2(tmp_path):
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    found = run(tmp_path, ACCELERATE)
+    assert equal(found[0]["x"][0], found[1]["x"][0]) and found[0]["x"][1] == STEPS
+    assert far(found[0]["x"][0], alone("polyak-adam")[0]) < 1e-9
+
+
 REFUSED = """
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.fsdp import FullyShardedDataParallel
@@ -267,10 +420,18 @@ def steps():
     model = network()
     return model, untuned.PolyakAdam(model, total_steps=STEPS + rank)
 
-def zero():
+def zero(name):
     model = torch.nn.parallel.DistributedDataParallel(network())
     trained = [p for p in model.parameters() if p.requires_grad]
-    return model, ZeroRedundancyOptimizer(trained, untuned.PolyakAdam, total_steps=STEPS)
+    return model, ZeroRedundancyOptimizer(trained, getattr(untuned, name), total_steps=STEPS)
+
+def again():
+    model, optimizer = seeds()
+    try:
+        train(model, optimizer, 1)
+    except RuntimeError:
+        pass
+    return model, optimizer
 
 def flat(use_orig_params):
     model = FullyShardedDataParallel(torch.nn.Linear(4, 4), device_id=torch.device("cpu"), use_orig_params=use_orig_params)
@@ -289,8 +450,10 @@ def group():
     model = sharded()
     return model, untuned.PolyakAdam(model, total_steps=STEPS, process_group=alone)
 
-for name, make in dict(seeds=seeds, steps=steps, zero=zero, replaced=replaced, group=group).items():
+for name, make in dict(seeds=seeds, steps=steps, again=again, replaced=replaced, group=group).items():
     refused(name, make)
+for name in {zeros}:
+    refused(name, lambda: zero(name))
 for use in (False, True):
     refused("flat" + str(use), lambda: flat(use))
 """
@@ -298,11 +461,15 @@ for use in (False, True):
 
 @needs_fsdp
 def test_what_ranks_are_refused(tmp_path):
-    for told in run(tmp_path, REFUSED):
+    zeros = ["PolyakAdam", "Prodigy", "DoG", "DAdaptAdam", "Mechanic", "COCOB", "AdamW"]
+    for told in run(tmp_path, REFUSED.replace("{zeros}", repr(zeros))):
+        assert "rank 1 has other parameter values" in told["again"], "also at the second try"
         assert "rank 1 has other parameter values than rank 0: wrap the model in DistributedDataParallel" in told["seeds"]
         assert "rank 1 has another method, other total_steps or another saved state than rank 0" in told["steps"]
-        assert "rank 1 trains other parameters than rank 0, as with ZeroRedundancyOptimizer" in told["zero"]
-        assert "was put in place of others after the optimizer was made, as DeepSpeed's ZeRO does" in told["replaced"]
+        for name in zeros:
+            assert "rank 1 trains other parameters than rank 0, as with ZeroRedundancyOptimizer" in told[name], name
+        assert "parameters were replaced after the optimizer was made, as DeepSpeed's ZeRO does" in told["replaced"]
+        assert "(1 tensors in place of 9)" in told["replaced"]
         assert "its parts are on 2 ranks, and process_group has 1" in told["group"]
         for use in (False, True):
             assert "belongs to FSDP1" in told[f"flat{use}"] and "fully_shard" in told[f"flat{use}"]

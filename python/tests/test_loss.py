@@ -1,4 +1,4 @@
-"""The loss is seen where it passes, whatever a loop or a trainer does with it."""
+"""untuned reads the loss in backward(), whatever a loop or a trainer does with it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import untuned
-from untuned import _torch
+from untuned import _classes, _torch
 
 PYTHON = Path(__file__).parents[1]
 DOCS = PYTHON.parent / "docs" / "python.md"
@@ -48,11 +48,11 @@ def test_stubs_name_what_is_there():
         assert hasattr(_untuned, name), name
 
 
-@pytest.mark.parametrize("module", [untuned, _torch, untuned._catalog, untuned._minimize])
+@pytest.mark.parametrize("module", [untuned, _torch, _classes, untuned._catalog, untuned._minimize, untuned._warnings])
 def test_examples_in_docstrings(module):
     finder = doctest.DocTestFinder(exclude_empty=True)
     tests = finder.find(module)
-    if module is _torch:
+    if module is _classes:
         for method in untuned.methods():
             cls = getattr(untuned, method.class_name)
             tests.append(doctest.DocTestParser().get_doctest(cls.__doc__, {}, method.class_name, None, 0))

@@ -90,7 +90,7 @@ def test_a_wrong_state_changes_nothing():
     train(model, optimizer, 4)
     twin, other = copy.deepcopy((model, optimizer))
     foreign = torch.optim.AdamW(network().parameters()).state_dict()
-    with pytest.raises(ValueError, match="no state of an optimizer of untuned"):
+    with pytest.raises(ValueError, match="not the state of an untuned optimizer"):
         optimizer.load_state_dict(foreign)
     with pytest.raises(ValueError, match="method='prodigy', and this optimizer has method='polyak-adam'"):
         optimizer.load_state_dict(make("prodigy", network()).state_dict())

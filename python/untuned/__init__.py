@@ -7,7 +7,7 @@
 ...     optimizer.zero_grad()
 ...     loss = (model(torch.ones(4, 2)) - 3).square().mean()
 ...     loss.backward()
-...     optimizer.step()  # the loss is seen where it passes
+...     optimizer.step()  # untuned reads the loss in backward()
 >>> loss.item() < 0.01
 True
 """
@@ -19,11 +19,12 @@ from typing import Any
 from ._catalog import CLASSES, Method, Parameter, methods
 from ._minimize import Minimum, minimize
 from ._untuned import __version__
+from ._warnings import UntunedWarning
 
-#: What needs torch is imported when somebody asks for it.
+#: These need torch, and are imported when they are first used.
 _OF_TORCH = frozenset({"Optimizer", "optimizer", "hugging_face_arguments", *CLASSES.values()})
 
-__all__ = ["Method", "Minimum", "Parameter", "__version__", "methods", "minimize", *sorted(_OF_TORCH)]
+__all__ = ["Method", "Minimum", "Parameter", "UntunedWarning", "__version__", "methods", "minimize", *sorted(_OF_TORCH)]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,9 +34,9 @@ def __getattr__(name: str) -> Any:
         import torch  # noqa: F401
     except ImportError as error:
         raise ImportError(f"untuned.{name} needs PyTorch; type: pip install torch") from error
-    from . import _torch
+    from . import _classes
 
-    value = getattr(_torch, name)
+    value = getattr(_classes, name)
     globals()[name] = value
     return value
 

@@ -64,6 +64,8 @@ class Method(NamedTuple):
     class_name: str
     formula: str
     reference: str
+    #: the weight decay of matrices by default
+    weight_decay: float
     parameters: tuple[Parameter, ...]
 
 
@@ -76,7 +78,7 @@ def table() -> dict[str, Method]:
             Parameter(**{**p, "words": tuple(p["words"] or ())}) for p in row["parameters"]
         )
         methods[row["name"]] = Method(
-            row["name"], CLASSES[row["name"]], row["formula"], row["reference"], parameters
+            row["name"], CLASSES[row["name"]], row["formula"], row["reference"], row["weight_decay"], parameters
         )
     return methods
 

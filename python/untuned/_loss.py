@@ -1,11 +1,12 @@
-"""Sees the loss where it passes: in `torch.autograd.backward`, which `Tensor.backward` calls, too.
+"""Reads the loss in `torch.autograd.backward`, which `Tensor.backward` calls, too.
 
-The step of a method that needs the loss stays the same when the loss and the gradient are multiplied by one number. So the sum of the
-scalars that were differentiated since the last step belongs to the accumulated gradient, whatever a trainer divides them by.
+The losses that are differentiated between two steps are added up, as their gradients are. A trainer may divide them by any number:
+methods that need the loss take the same step when loss and gradient are multiplied by one factor.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
 from typing import TYPE_CHECKING, Any, Iterable
@@ -18,7 +19,7 @@ from ._ranks import local
 if TYPE_CHECKING:
     from ._torch import Optimizer
 
-#: The optimizers that listen.
+#: The optimizers that read the loss.
 listeners: weakref.WeakSet[Optimizer] = weakref.WeakSet()
 
 #: A scaled loss remembers its scale under this name.
@@ -35,6 +36,8 @@ class SeenLoss:
         self.problem: str | None = None
         #: whether all of them, or none, were scaled by a GradScaler
         self.scaled: set[bool] = set()
+        #: whether some losses may be missing in the sum
+        self.may_lack_some = False
         #: the gradients as the last backward pass left them
         self.marks: list[Any] | None = None
 
@@ -42,16 +45,24 @@ class SeenLoss:
         return self.sum is not None or self.problem is not None
 
 
-def marks(parameters: Iterable[torch.Tensor]) -> list[Any]:
-    """What tells whether somebody has replaced or changed a gradient."""
-    return [None if (g := p.grad) is None else (id(g), g._version) for p in parameters]
+def marks(optimizer: Optimizer, parameters: Iterable[torch.Tensor]) -> list[Any]:
+    """A mark for each gradient, which differs once somebody has replaced or changed the gradient."""
+    found = [None if (g := p.grad) is None else (id(g), g._version) for p in parameters]
+    return found + [(id(g), g._version) for g in optimizer._held.tensors()]
+
+
+def _trained(optimizer: Optimizer) -> list[torch.Tensor]:
+    # The step says what is wrong with parameters.
+    with contextlib.suppress(Exception):
+        optimizer._update_parameters()
+    return optimizer._trained()
 
 
 def _before(optimizer: Optimizer, parameters: list[torch.Tensor]) -> list[Any]:
-    """Forgets the loss of gradients that were thrown away without a word, as `Module.zero_grad` does."""
-    now, seen = marks(parameters), optimizer._seen
+    """Forgets the loss of gradients that the optimizer did not drop itself, as after `Module.zero_grad`."""
+    now, seen = marks(optimizer, parameters), optimizer._seen
     if seen and now != seen.marks:
-        gradients = [p.grad for p in parameters if p.grad is not None]
+        gradients = [p.grad for p in parameters if p.grad is not None] + optimizer._held.tensors()
         with torch.no_grad():
             zero = not any(bool(torch.count_nonzero(local(g))) for g in gradients)
         if zero:
@@ -82,10 +93,11 @@ def _losses(roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> list[tuple[to
 def _after(
     optimizer: Optimizer, parameters: list[torch.Tensor], before: list[Any], values: list[Any]
 ) -> None:
-    now = marks(parameters)
+    now, seen = marks(optimizer, parameters), optimizer._seen
     if now == before:
-        return  # This backward pass was of other parameters.
-    seen = optimizer._seen
+        # This backward pass was of other parameters, or FSDP2 holds back its gradient where nobody can see it.
+        seen.may_lack_some |= not optimizer._held.complete
+        return
     seen.marks = now
     for value, scaled in values:
         seen.scaled.add(scaled)
@@ -115,7 +127,7 @@ def _listen_to_backward() -> None:
             given = tuple(given)
             if grad_tensors is not None:
                 grad_tensors = given
-        watching = [(optimizer, optimizer._listening()) for optimizer in list(listeners)]
+        watching = [(optimizer, _trained(optimizer)) for optimizer in list(listeners)]
         watching = [(optimizer, parameters, _before(optimizer, parameters)) for optimizer, parameters in watching]
         values = _losses(roots, given)
         original(tensors, grad_tensors, *args, **kwargs)
@@ -127,9 +139,8 @@ def _listen_to_backward() -> None:
     torch.autograd.backward = backward
 
 
-def _listen_to_scaler() -> None:
-    scaler = torch.amp.GradScaler
-    scale, unscale = scaler.scale, scaler._unscale_grads_
+def _listen_to_scaler(scaler: Any) -> None:
+    """Wraps the methods that a class of GradScalers defines itself."""
 
     def remember(outputs: Any, factor: torch.Tensor) -> None:
         if isinstance(outputs, torch.Tensor):
@@ -138,29 +149,61 @@ def _listen_to_scaler() -> None:
             for output in outputs:
                 remember(output, factor)
 
-    @functools.wraps(scale)
-    def scale_and_remember(self: Any, outputs: Any) -> Any:
-        scaled = scale(self, outputs)
-        if self.is_enabled() and listeners and self._scale is not None:
-            remember(scaled, self._scale)
-        return scaled
+    def wrap_scale(scale: Any) -> Any:
+        @functools.wraps(scale)
+        def scale_and_remember(self: Any, outputs: Any) -> Any:
+            scaled = scale(self, outputs)
+            if self.is_enabled() and listeners and self._scale is not None:
+                remember(scaled, self._scale)
+            return scaled
 
-    @functools.wraps(unscale)
-    def unscale_and_tell(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        listens = optimizer in listeners
-        if listens:
-            optimizer._notice_changes()
-        found = unscale(self, optimizer, *args, **kwargs)
-        if listens:
-            # This change is the scaler's.
-            optimizer._seen.marks = marks(optimizer._listening())
-        return found
+        return scale_and_remember
 
-    scaler.scale = scale_and_remember
-    scaler._unscale_grads_ = unscale_and_tell
+    def wrap_unscale(unscale: Any) -> Any:
+        @functools.wraps(unscale)
+        def unscale_and_mark(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            listens = optimizer in listeners
+            if listens:
+                optimizer._notice_changes()
+            found = unscale(self, optimizer, *args, **kwargs)
+            if listens:
+                # This change is the scaler's.
+                optimizer._seen.marks = marks(optimizer, optimizer._trained())
+            return found
+
+        return unscale_and_mark
+
+    if "_untuned" not in vars(scaler):
+        scaler._untuned = True
+        if "scale" in vars(scaler):
+            scaler.scale = wrap_scale(scaler.scale)
+        if "_unscale_grads_" in vars(scaler):
+            scaler._unscale_grads_ = wrap_unscale(scaler._unscale_grads_)
+
+
+def _listen_to_scalers() -> None:
+    """Listens to torch's GradScaler, and to classes of it such as ShardedGradScaler, once one of them is made."""
+    base = torch.amp.GradScaler
+    original = base.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        for each in type(self).__mro__:
+            if issubclass(each, base):
+                _listen_to_scaler(each)
+        original(self, *args, **kwargs)
+
+    def classes(of: Any) -> Any:
+        yield of
+        for each in of.__subclasses__():
+            yield from classes(each)
+
+    for each in classes(base):
+        _listen_to_scaler(each)
+    base.__init__ = init
 
 
 if not hasattr(torch.autograd.backward, "_untuned"):
     _listen_to_backward()
-    _listen_to_scaler()
+    _listen_to_scalers()
     torch.autograd.backward._untuned = True  # type: ignore[attr-defined]

@@ -46,7 +46,7 @@ def minimize(
 ) -> Minimum:
     """Minimises a function that returns its value and its gradient.
 
-    An exception in the function ends the run and comes out as it is.
+    An exception in the function ends the run and is raised unchanged.
 
     Args:
         f: takes an array like `x0`, and returns the value and the gradient there.
@@ -54,7 +54,7 @@ def minimize(
         method: a spec string, such as "inexact-polyak" or "prodigy:d0=1e-5".
         steps: the number of steps.
         f_star: the minimum, where it is known. Only "polyak" needs it.
-        averaging: "uniform", "polynomial:8" or "exponential:0.999": also returns this average of the points.
+        averaging: "uniform", "polynomial:8" or "ema:0.999": also returns this average of the points.
 
     >>> import untuned
     >>> found = untuned.minimize(lambda x: ((x**2).sum(), 2 * x), [3.0, -2.0], steps=200)

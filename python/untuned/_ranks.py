@@ -1,9 +1,10 @@
-"""Several ranks: what they must agree on, and what they add up."""
+"""Several ranks: what must be the same on all of them, and what is summed over them."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+import weakref
+from typing import Any, Iterator
 
 import torch
 
@@ -25,10 +26,50 @@ def like(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     if not is_sharded(parameter):
         return local(gradient)
     if not is_sharded(gradient):
-        raise RuntimeError("the gradient of a DTensor is no DTensor")
+        raise RuntimeError("it is no DTensor, and the parameter is one")
     if gradient.placements != parameter.placements:  # type: ignore[attr-defined]
         gradient = gradient.redistribute(parameter.device_mesh, parameter.placements)  # type: ignore[attr-defined]
     return local(gradient)
+
+
+class HeldGradients:
+    """The gradients that FSDP2 holds back in tensors of its own, while `set_requires_gradient_sync(False)` is in force.
+
+    They are private to torch. Where they are not found, `complete` is False.
+    """
+
+    def __init__(self, parameters: list[torch.Tensor]) -> None:
+        sharded = {id(p) for p in parameters if is_sharded(p)}
+        self._groups: list[tuple[Any, list[Any]]] = []
+        found = 0
+        for group in _fsdp_groups() if sharded else ():
+            params = [p for p in group.fsdp_params if id(p.sharded_param) in sharded]
+            if params:
+                self._groups.append((group, params))
+                found += len(params)
+        self.complete = found == len(sharded)
+
+    def tensors(self) -> list[torch.Tensor]:
+        """All of them that there are now."""
+        held: list[Any] = []
+        for group, params in self._groups:
+            held.append(getattr(group, "_partial_reduce_output", None))
+            for param in params:
+                held.append(getattr(getattr(param, "_unsharded_param", None), "grad", None))
+                held.append(getattr(param, "unsharded_accumulated_grad", None))
+        return [tensor for tensor in held if tensor is not None]
+
+
+def _fsdp_groups() -> Iterator[Any]:
+    """FSDP2's groups of parameters, of all models."""
+    try:
+        from torch.distributed._composable_state import _module_state_mapping as states
+    except ImportError:
+        return
+    for state in list(states.values()):
+        state = state() if isinstance(state, weakref.ref) else state
+        groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+        yield from (group for group in groups if hasattr(group, "fsdp_params"))
 
 
 class Ranks:
@@ -60,7 +101,7 @@ class Ranks:
         return [sums[0] / self.count(), *sums[1:]]
 
     def share(self, parameter: torch.Tensor) -> float:
-        """What part of the sums over all ranks those of this rank are: less than 1 where several ranks have the same numbers."""
+        """This rank's share of the sums over all ranks: less than 1 where several ranks have the same numbers."""
         parts = 1
         if is_sharded(parameter):
             for ranks, placement in zip(parameter.device_mesh.shape, parameter.placements):  # type: ignore[attr-defined]
@@ -75,7 +116,7 @@ class Ranks:
         return parts / count
 
     def check_alike(self, values: list[Any], problems: list[str]) -> None:
-        """Refuses values that are not the same on all ranks. There is a problem to tell of each."""
+        """Refuses values that differ between ranks. `problems` has a message for each value."""
         rows = self.rows([_number(value) for value in values])
         for rank, row in enumerate(rows):
             for problem, here, first in zip(problems, row, rows[0]):
@@ -84,5 +125,5 @@ class Ranks:
 
 
 def _number(value: Any) -> float:
-    """A number for a value, which an f64 holds exactly."""
+    """A hash of a value, as a number that an f64 holds exactly."""
     return float(int.from_bytes(hashlib.sha256(repr(value).encode()).digest()[:6], "big"))

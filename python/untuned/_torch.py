@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import fnmatch
-import inspect
 import json
 import math
 import warnings
@@ -15,34 +15,29 @@ import torch
 
 from . import _loss, _untuned
 from ._catalog import CLASSES, Method, spec_of, table
-from ._ranks import Ranks, is_sharded, like, local
+from ._parameters import NO_CUDA, Slot, check, groups_of, named_parameters, number, some_names
+from ._ranks import HeldGradients, Ranks, is_sharded, like, local
+from ._warnings import UntunedWarning
 
-#: The numbers of a session are saved as text in a tensor whose length is a multiple of this: torch.distributed.checkpoint loads into
-#: tensors that are there, so that their length must not change.
+#: The numbers of a session are saved as text in a tensor, whose length is a multiple of this. The length must not change, because
+#: torch.distributed.checkpoint loads into existing tensors.
 _BLOCK = 4096
 _KEY = "untuned"
-
-_FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-
-#: The methods whose parameters move from where they are, each by its rate times something. Only for these can groups have rates of
-#: their own: the others compute the parameters anew from state, or estimate one distance for all.
-_OWN_RATES = {
-    "gd", "clipped-gd", "polyak", "polyak-bound", "inexact-polyak", "decsps", "adasps", "dog", "anytime-polyak", "level-polyak", "sps-max",
-    "ali-g", "dowg", "sgd-momentum", "adagrad", "adamw", "momo", "momo-adam", "polyak-adam",
-}  # fmt: skip
+#: The layout of that text.
+_FORMAT = 1
 
 
 class _TensorOptions(NamedTuple):
-    """What a session is told of a tensor."""
+    """The options of one tensor in a session."""
 
-    #: what multiplies the run's weight decay
+    #: the tensor's factor on the run's weight decay
     decay: float
     scale: float
-    #: what part of the run's rate its steps have
+    #: the tensor's factor on the run's rate
     rate: float
-    #: what part of the sums over all ranks its sums are
+    #: the tensor's share of the sums over all ranks
     share: float
-    #: how many numbers it has on all ranks together
+    #: the number of elements on all ranks together
     numbers: int
 
 
@@ -51,7 +46,7 @@ class Optimizer(torch.optim.Optimizer):
 
     Each method is also a class of its own, with its parameters as arguments: :class:`untuned.PolyakAdam`, :class:`untuned.Prodigy`.
 
-    The loss is seen when you call `loss.backward()`. Where that is not possible, give it: `optimizer.step(loss)`.
+    untuned reads the loss in `loss.backward()`. Where that is not possible, give the loss: `optimizer.step(loss)`.
 
     Args:
         params: a module, parameters, named parameters, or groups of parameters. Names make messages clear.
@@ -63,7 +58,7 @@ class Optimizer(torch.optim.Optimizer):
             applies to everything. A group's own `weight_decay` applies to all parameters of the group.
         no_decay: names or patterns of parameters that do not decay, such as ["embedding", "*.norm.*"], or a function of the name and
             the parameter.
-        averaging: "uniform", "polynomial:8" or "exponential:0.999": keeps this average of the parameters for :meth:`evaluation`.
+        averaging: "uniform", "polynomial:8" or "ema:0.999": keeps this average of the parameters for :meth:`evaluation`.
         max_refusals: a step with a loss or gradient that is NaN or infinite is not made. After so many in a row there is an error.
         warn_clipping: warns when gradients change between the backward pass and the step, as clipping does, where that makes the
             method's steps wrong.
@@ -97,20 +92,21 @@ class Optimizer(torch.optim.Optimizer):
         name, given, method = _untuned.parse(method)
         own = _own_lr(table()[name])
         if lr is not None:
-            lr = _number("lr", lr)
+            lr = number("lr", lr)
             if own and "lr" not in given:
                 _, given, method = _untuned.parse(spec_of(name, {**given, "lr": lr}))
             elif own and given["lr"] != lr:
                 raise ValueError(f"lr={lr} and `{method}` differ: give lr once")
-            elif not own and 0 < lr < 0.01:
-                warnings.warn(
-                    f"lr={lr} multiplies the rate that {CLASSES[name]} finds, so that its steps are {1 / lr:.0f} times shorter: "
-                    "leave lr out, or set it to 1",
-                    stacklevel=3,
-                )
-        self._make_session(method, total_steps, averaging)
         if own:
             lr = given.get("lr", own)
+        if lr is not None and own in (None, 1.0) and 0 < lr < 0.01:
+            warnings.warn(
+                f"lr={lr} multiplies the rate that {CLASSES[name]} finds, so that its steps are {1 / lr:.0f} times shorter: "
+                "leave lr out, or set it to 1",
+                UntunedWarning,
+                stacklevel=3,
+            )
+        self._make_session(method, total_steps, averaging)
         self._own_lr = lr if own else None
         session = self._session
         if weight_decay is None:
@@ -123,21 +119,20 @@ class Optimizer(torch.optim.Optimizer):
             raise ValueError(f"max_refusals={max_refusals} must be 1 or more")
         self._options = {"max_refusals": max_refusals, "warn_clipping": warn_clipping}
         self._ranks = Ranks(process_group)
-        self._names: dict[torch.Tensor, str | None] = {}
-        self._kept_from_decay: set[torch.Tensor] = set()
+        self._slots: list[list[Slot]] = []
         self._reset()
         defaults = {
             "lr": 1.0 if lr is None else lr,
-            "weight_decay": _number("weight_decay", weight_decay),
+            "weight_decay": number("weight_decay", weight_decay),
             "decay_vectors": session.decays_everything,
             "d": 0.0,
             _KEY: self._numbers(),
         }
-        super().__init__(_groups(params), defaults)
+        super().__init__(groups_of(params), defaults)
         if not callable(self._no_decay_rule):
             for pattern in self._no_decay_rule:
                 if pattern not in self._matched:
-                    raise ValueError(f"no_decay: no parameter is called {pattern!r}{_known(self._names.values())}")
+                    raise ValueError(f"no_decay: no parameter is called {pattern!r}{some_names(slot.name for slot in chain(*self._slots))}")
         _loss.listeners.add(self)
 
     def __repr__(self) -> str:
@@ -163,6 +158,11 @@ class Optimizer(torch.optim.Optimizer):
             ) from None
         self._total_steps, self._averaging = total_steps, averaging
         self._vectors = self._session.vectors
+        self._read_progress()
+
+    def _read_progress(self) -> None:
+        """Copies what a user may ask for, also on another thread while a step is made."""
+        self._progress = self._session.steps, self._session.estimate, self._session.warning
 
     def _reset(self) -> None:
         """What is not saved."""
@@ -171,11 +171,14 @@ class Optimizer(torch.optim.Optimizer):
         self._compared_ranks = False
         self._evaluating = False
         self._clipping_warned = False
+        self._lacking_warned = False
         self._without_gradient_warned = False
         self._method_warned: str | None = None
 
-    #: the steps refused in a row
-    _refusals = 0
+    #: the steps refused in a row, and altogether
+    _refusals, _refused_steps = 0, 0
+    #: whether the state was made by torch.distributed.checkpoint, for its shapes: weights may have been loaded since
+    _is_template = False
     #: the geometric mean of the sizes of matrices at the start, where the method has scales
     _unit: float | None = None
     #: the effective rate and the gradient's norm of the last step
@@ -189,7 +192,12 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def steps(self) -> int:
         """The steps so far, refused ones included."""
-        return self._session.steps
+        return self._progress[0]
+
+    @property
+    def refused_steps(self) -> int:
+        """The steps that were not made because the loss or a gradient was NaN or infinite. Steps that a GradScaler skips do not count."""
+        return self._refused_steps
 
     @property
     def rate(self) -> float:
@@ -204,22 +212,24 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def estimate(self) -> float | None:
         """The number that the method estimates on the way, such as Prodigy's `d`."""
-        return self._session.estimate
+        return self._progress[1]
 
     @property
     def warning(self) -> str | None:
         """What you should know of how the run goes: an estimate that is stuck, a rate that grows without end."""
-        return self._session.warning
+        return self._progress[2]
 
     def _numbers(self) -> torch.Tensor:
         """What is saved beside the vectors, as text in a tensor of bytes."""
         numbers = {
-            "format": 1,
+            "format": _FORMAT,
             "method": self._session.spec,
             "total_steps": self._total_steps,
             "averaging": self._averaging,
             "unit": self._unit,
             "refusals": self._refusals,
+            "refused_steps": self._refused_steps,
+            "is_template": self._is_template,
             "session": self._session.save(),
         }
         text = json.dumps(numbers).encode()
@@ -229,14 +239,20 @@ class Optimizer(torch.optim.Optimizer):
     def _use_numbers(self, numbers: dict[str, Any]) -> None:
         self._session.load(numbers["session"])
         self._unit, self._refusals = numbers["unit"], numbers["refusals"]
+        self._refused_steps, self._is_template = numbers["refused_steps"], numbers["is_template"]
+        self._read_progress()
 
     def _read_numbers(self, groups: list[dict[str, Any]]) -> dict[str, Any]:
         saved = groups[0].get(_KEY) if groups else None
         if saved is None:
-            raise ValueError("this is no state of an optimizer of untuned")
+            raise ValueError("this is not the state of an untuned optimizer")
         numbers = json.loads(bytes(saved.cpu().numpy().tobytes() if hasattr(saved, "numpy") else saved))
-        if numbers.get("format") != 1:
-            raise ValueError(f"the state has the format {numbers.get('format')}, and this version reads 1: update untuned")
+        found = numbers.get("format", 0)
+        if found != _FORMAT:
+            age, remedy = ("a newer", ": update untuned") if found > _FORMAT else ("an older", "")
+            raise ValueError(
+                f"{age} version of untuned wrote the state (format {found}), and this one reads format {_FORMAT}{remedy}"
+            )
         for what, here in [
             ("method", self._session.spec),
             ("total_steps", self._total_steps),
@@ -252,23 +268,61 @@ class Optimizer(torch.optim.Optimizer):
     # Parameters
 
     def _name(self, parameter: torch.Tensor) -> str:
-        name = self._names.get(parameter)
-        if name is not None:
-            return f"parameter {name!r}"
-        for at, group in enumerate(self.param_groups):
-            for index, other in enumerate(group["params"]):
+        for at, (group, slots) in enumerate(zip(self.param_groups, self._slots)):
+            for index, (other, slot) in enumerate(zip(group["params"], slots)):
                 if other is parameter:
-                    return f"parameter {index} of group {at} (shape {tuple(parameter.shape)})"
+                    return f"parameter {slot.name!r}" if slot.name else f"parameter {index} of group {at} (shape {slot.shape})"
         return f"a parameter of shape {tuple(parameter.shape)}"
 
+    def _update_parameters(self) -> None:
+        """Takes tensors that were put in place of others of the same shape, as Accelerate does with FSDP2's shards."""
+        groups = [group["params"] for group in self.param_groups]
+        tensors, slots = list(chain(*groups)), list(chain(*self._slots))
+        if len(tensors) == len(slots) and all(slot.tensor() is tensor for slot, tensor in zip(slots, tensors)):
+            return
+        changed = None
+        if [len(group) for group in groups] != [len(slots) for slots in self._slots]:
+            changed = f"{len(tensors)} tensors in place of {len(slots)}"
+        else:
+            for slot, tensor in zip(slots, tensors):
+                if tuple(tensor.shape) != slot.shape:
+                    changed = f"{self._name(tensor)} has the shape {tuple(tensor.shape)} now"
+        if changed is not None:
+            raise RuntimeError(
+                f"parameters were replaced after the optimizer was made, as DeepSpeed's ZeRO does with its flat partitions ({changed}): the "
+                "shapes are lost, and sums would be those of one rank. Use DDP or FSDP2 (torch.distributed.fsdp.fully_shard)"
+            )
+        devices = {tensor.device for tensor in tensors}
+        for tensor in tensors:
+            check(tensor, self._name(tensor), devices)
+        for slot, tensor in zip(slots, tensors):
+            old = slot.tensor()
+            if old is not None and old is not tensor and old in self.state:
+                self.state[tensor] = self.state.pop(old)
+            slot.put(tensor)
+        self._note_shards()
+
+    def _note_shards(self) -> None:
+        """Looks which parameters are sharded, after they have changed."""
+        parameters = list(chain(*(group["params"] for group in self.param_groups)))
+        self._sharded = any(map(is_sharded, parameters))
+        self._held = HeldGradients(parameters if self._sharded else [])
+        self._configured = None
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds parameters, also in the middle of a run."""
+        """Adds parameters, also in the middle of a run.
+
+        >>> import torch, untuned
+        >>> body, head = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+        >>> optimizer = untuned.PolyakAdam(body, total_steps=100)
+        >>> optimizer.add_param_group({"params": head.parameters(), "lr": 0.5})
+        """
         if not isinstance(param_group, dict):
             raise TypeError(f"a group of parameters must be a dict, and this is {type(param_group).__name__}")
         group = dict(param_group)
         if "params" not in group:
             raise ValueError('a group of parameters must have "params"')
-        named = _named(group["params"])
+        named = named_parameters(group["params"])
         group["params"] = [parameter for _, parameter in named]
         group.pop("param_names", None)
         if not named:
@@ -277,18 +331,17 @@ class Optimizer(torch.optim.Optimizer):
             group.setdefault("decay_vectors", True)
         for key in ("lr", "weight_decay"):
             if key in group and not isinstance(group[key], torch.Tensor):
-                group[key] = _number(key, group[key])
-        devices = {p.device for p in chain(self._names, group["params"]) if isinstance(p, torch.Tensor)}
+                group[key] = number(key, group[key])
+        there = chain(*(group["params"] for group in self.param_groups))
+        devices = {p.device for p in chain(there, group["params"]) if isinstance(p, torch.Tensor)}
         for name, parameter in named:
-            _check(parameter, f"parameter {name!r}" if name else "a parameter", devices)
-        kept = [parameter for name, parameter in named if self._keeps_from_decay(name, parameter)]
+            check(parameter, f"parameter {name!r}" if name else "a parameter", devices)
+        slots = [Slot(parameter, name, self._is_exempt_from_decay(name, parameter)) for name, parameter in named]
         super().add_param_group(group)
-        self._names.update({parameter: name for name, parameter in named})
-        self._sharded = any(map(is_sharded, self._names))
-        self._kept_from_decay.update(kept)
-        self._configured = None
+        self._slots.append(slots)
+        self._note_shards()
 
-    def _keeps_from_decay(self, name: str | None, parameter: torch.Tensor) -> bool:
+    def _is_exempt_from_decay(self, name: str | None, parameter: torch.Tensor) -> bool:
         rule = self._no_decay_rule
         if not rule:
             return False
@@ -301,7 +354,7 @@ class Optimizer(torch.optim.Optimizer):
         self._matched |= matched
         return bool(matched)
 
-    def _listening(self) -> list[torch.Tensor]:
+    def _trained(self) -> list[torch.Tensor]:
         """The parameters that are trained."""
         return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
 
@@ -314,7 +367,7 @@ class Optimizer(torch.optim.Optimizer):
         late = self._unit is not None or self._session.steps > 0
         scales = [1.0] * len(parameters)
         if self._session.needs_scales:
-            squares = _untuned.squares(list(map(local, parameters)), torch.get_num_threads())
+            squares = self._squares(parameters)
             if self._sharded:
                 parts = [self._share(p) * s for p, s in zip(parameters, squares)]
                 squares = self._ranks.loss_and_sums([0.0, *parts])[1:]
@@ -349,17 +402,15 @@ class Optimizer(torch.optim.Optimizer):
         if self._vectors or self._session.needs_scales:
             new = [p for p, state in zip(parameters, states) if not state]
             if new:
-                self._check_known(new)
                 self._make_state(new)
         return states
 
-    def _check_known(self, parameters: list[torch.Tensor]) -> None:
-        for parameter in parameters:
-            if parameter not in self._names:
-                raise RuntimeError(
-                    f"{self._name(parameter)} was put in place of others after the optimizer was made, as DeepSpeed's ZeRO does with its flat "
-                    "partitions: the shapes are lost, and sums would be those of one rank. Use DDP or FSDP2 (torch.distributed.fsdp.fully_shard)"
-                )
+    def _squares(self, parameters: list[torch.Tensor]) -> list[float]:
+        """The sum of squares of each parameter, or of this rank's part of it."""
+        try:
+            return _untuned.squares(list(map(local, parameters)), torch.get_num_threads())
+        except _untuned.TensorMismatch as mismatch:
+            raise self._explain(mismatch, parameters) from None
 
     def _share(self, parameter: torch.Tensor) -> float:
         try:
@@ -371,13 +422,12 @@ class Optimizer(torch.optim.Optimizer):
         """Checks before the first step that ranks train the same parameters with the same method."""
         if self._compared_ranks:
             return
-        self._compared_ranks = True
-        if self._ranks.count() < 2 or not (self._sharded or self._session.needs_loss):
+        if self._ranks.count() < 2:
             return
         whole = [p for p in parameters if not is_sharded(p)]
         method = (self._session.spec, self._total_steps, self._averaging, self._session.save())
         shapes = [(tuple(p.shape), p.dtype, is_sharded(p)) for p in parameters]
-        values = _untuned.squares(whole, torch.get_num_threads())
+        values = self._squares(whole)
         self._ranks.check_alike(
             [method, shapes, values],
             [
@@ -386,6 +436,7 @@ class Optimizer(torch.optim.Optimizer):
                 "has other parameter values than rank 0: wrap the model in DistributedDataParallel, or start all ranks alike",
             ],
         )
+        self._compared_ranks = True
 
     def _lists(self, parameters: list[torch.Tensor], states: list[dict[str, Any]]) -> list[list[torch.Tensor]]:
         try:
@@ -396,7 +447,7 @@ class Optimizer(torch.optim.Optimizer):
             raise RuntimeError(f"the state of {self._name(lacking)} has no {error.args[0]!r}") from None
 
     def _configure(self, parameters: list[torch.Tensor], states: list[dict[str, Any]]) -> float:
-        """Tells the session the options of each tensor, where they have changed, and returns the largest decay."""
+        """Gives the session the options of each tensor, where they have changed. Returns the largest decay."""
         decays = [(group["weight_decay"], group["decay_vectors"]) for group in self.param_groups]
         rates = [float(group["lr"]) for group in self.param_groups]
         rates = [rate / max(rates) if rate > 0 else 1.0 for rate in rates]
@@ -406,18 +457,21 @@ class Optimizer(torch.optim.Optimizer):
             return largest
         if not (math.isfinite(largest) and all(float(decay) >= 0 for decay, _ in decays)):
             raise ValueError(f"weight_decay must be finite, and 0 or more: {[float(d) for d, _ in decays]}")
-        self._check_known(parameters)
-        of = {p: (group, rate) for group, rate in zip(self.param_groups, rates) for p in group["params"]}
+        of = {
+            parameter: (group, slot, rate)
+            for group, slots, rate in zip(self.param_groups, self._slots, rates)
+            for parameter, slot in zip(group["params"], slots)
+        }
         options = []
         for parameter, state in zip(parameters, states):
-            group, rate = of[parameter]
+            group, slot, rate = of[parameter]
             decay, vectors = float(group["weight_decay"]), group["decay_vectors"]
-            decays_here = decay > 0 and (vectors or parameter.dim() >= 2) and parameter not in self._kept_from_decay
+            decays_here = decay > 0 and (vectors or parameter.dim() >= 2) and not slot.no_decay
             factor = decay / largest if decays_here else 0.0
             scale = float(state["scale"]) if "scale" in state else 1.0
             share = self._share(parameter)
             options.append(_TensorOptions(factor, scale, rate, share, parameter.numel()))
-        if self._session.name in ("momo", "momo-adam") and {option.decay for option in options} - {0.0, 1.0}:
+        if self._session.takes_one_decay and {option.decay for option in options} - {0.0, 1.0}:
             raise ValueError(
                 f"{CLASSES[self._session.name]} takes one weight_decay for all that decays, and the groups have "
                 f"{sorted({float(d) for d, _ in decays})}: give them one value, or 0"
@@ -429,12 +483,12 @@ class Optimizer(torch.optim.Optimizer):
     # Steps
 
     def _rate(self) -> float:
-        """What multiplies the rate that the method finds, in the group with the largest."""
+        """The factor on the rate that the method finds: that of the group with the largest `lr`."""
         rates = {float(group["lr"]) for group in self.param_groups}
         for rate in rates:
             if not (math.isfinite(rate) and rate >= 0):
                 raise ValueError(f"lr={rate} must be finite, and 0 or more")
-        if len(rates - {0.0}) > 1 and self._session.name not in _OWN_RATES:
+        if len(rates - {0.0}) > 1 and not self._session.takes_group_rates:
             raise ValueError(
                 f"{CLASSES[self._session.name]} has one rate for all parameters, and the groups have lr={sorted(rates)}: give them the same lr, "
                 "or 0 to those that stay"
@@ -455,6 +509,13 @@ class Optimizer(torch.optim.Optimizer):
         Args:
             closure: computes the loss, calls `backward()`, and returns the loss. A loss is taken here, too: `step(loss)`.
             loss: the loss that was differentiated, where `backward()` was not called on it.
+
+        >>> import torch, untuned
+        >>> model = torch.nn.Linear(2, 1)
+        >>> optimizer = untuned.PolyakAdam(model, total_steps=100)
+        >>> loss = model(torch.ones(4, 2)).square().mean()
+        >>> loss.backward()
+        >>> optimizer.step()  # or optimizer.step(loss)
         """
         if closure is not None and not callable(closure):
             if loss is not None:
@@ -474,28 +535,39 @@ class Optimizer(torch.optim.Optimizer):
     step._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def _step(self, loss: Any, returned: Any) -> None:
-        parameters = self._listening()
+        self._update_parameters()
+        parameters = self._trained()
         found_inf, grad_scale = self.__dict__.get("found_inf"), self.__dict__.get("grad_scale")
         rate = self._rate()
         gradients = [p.grad for p in parameters]
         if not parameters or not any(g is not None for g in gradients):
             raise RuntimeError("no parameter has a gradient: call loss.backward() before optimizer.step()")
         if rate == 0 and loss is None and returned is None and not self._seen and _all_zero(gradients):
-            # torch.distributed.checkpoint steps so, to make the state.
+            # torch.distributed.checkpoint makes such a step, so that the state exists.
+            self._is_template |= self._session.steps == 0 and not any(map(self.state.get, parameters))
             self._states(parameters)
             return
+        for parameter, gradient in zip(parameters, gradients):
+            if gradient is not None and gradient.requires_grad:
+                raise RuntimeError(
+                    f"the gradient of {self._name(parameter)} has a graph (create_graph=True), and a step cannot be differentiated: "
+                    "call backward() without it, or type p.grad = p.grad.detach()"
+                )
         if found_inf is not None and float(found_inf) > 0:
             self._session.skip()
+            self._read_progress()
             self._seen = _loss.SeenLoss()
             return
+        if self._is_template:
+            # The parameters may have other values now.
+            self.state.clear()
+            self._unit, self._is_template = None, False
         seen = self._seen
         self._notice_changes()
         self._compare_ranks(parameters)
         value = self._loss_value(loss, returned, found_inf is not None)
         self._seen = _loss.SeenLoss()
-        if grad_scale is not None:
-            torch._foreach_mul_([g for g in gradients if g is not None], 1.0 / float(grad_scale))
-        self._name_those_without_gradient(parameters, gradients)
+        self._warn_without_gradient(parameters, gradients)
         staying = self._staying()
         if staying:
             gradients = [None if p in staying else g for p, g in zip(parameters, gradients)]
@@ -503,26 +575,28 @@ class Optimizer(torch.optim.Optimizer):
         lists = self._lists(parameters, states)
         decay = self._configure(parameters, states)
         try:
-            self._last = self._call(parameters, gradients, lists, value, rate, decay)
+            factor = None if grad_scale is None else 1.0 / float(grad_scale)
+            self._last = self._call(parameters, gradients, lists, value, rate, decay, factor)
         except _untuned.Refused as refusal:
             kind, text = refusal.args
             if kind == "past-horizon":
                 self._seen = seen
                 raise RuntimeError(
-                    f"{text}\nHere: make the optimizer with a larger total_steps than {self._total_steps}"
+                    f"step {self.steps}: the run was made for total_steps={self._total_steps}, and they are over. A finished run cannot be extended "
+                    "yet: start anew from the weights, with a new optimizer and a total_steps of its own"
                 ) from None
             self._refuse(text, parameters, gradients)
             return
         self._refusals = 0
+        self._read_progress()
         changed = [p for p, g in zip(parameters, gradients) if g is not None]
-        _tell_autograd(changed)
+        _increment_versions(changed)
         largest = max(float(group["lr"]) for group in self.param_groups)
         for group in self.param_groups:
             group["d"] = self._last[0] / largest if largest else 0.0
-        warning = self._session.warning
-        if warning is not None and self._method_warned is None:
-            self._method_warned = warning
-            warnings.warn(f"{self._session.name}: {warning}", stacklevel=4)
+        if self.warning is not None and self._method_warned is None:
+            self._method_warned = self.warning
+            warnings.warn(f"{self._session.name}: {self.warning}", UntunedWarning, stacklevel=4)
 
     def _call(
         self,
@@ -532,24 +606,31 @@ class Optimizer(torch.optim.Optimizer):
         loss: float | None,
         rate: float,
         decay: float,
+        grad_factor: float | None,
     ) -> tuple[float, float]:
         threads = torch.get_num_threads()
         here, gather = parameters, None
         if self._sharded:
             here = list(map(local, parameters))
-            gradients = [g if g is None else like(p, g) for p, g in zip(parameters, gradients)]
+            gradients = [g if g is None else self._shard_like(p, g) for p, g in zip(parameters, gradients)]
             gather = self._ranks.loss_and_sums
         try:
-            return self._session.step(here, gradients, lists, loss, rate, decay, threads, gather)
+            return self._session.step(here, gradients, lists, loss, rate, decay, threads, grad_factor, gather)
         except _untuned.TensorMismatch as mismatch:
             if mismatch.args[0] != -1:
-                raise self._explain(mismatch, parameters, gradients) from None
+                raise self._explain(mismatch, parameters) from None
         # Gradients may have another layout or type than their parameters. That is rare: they are copied then.
         gradients = [g if g is None else self._laid_out(p, h, g) for p, h, g in zip(parameters, here, gradients)]
         try:
-            return self._session.step(here, gradients, lists, loss, rate, decay, threads, gather)
+            return self._session.step(here, gradients, lists, loss, rate, decay, threads, grad_factor, gather)
         except _untuned.TensorMismatch as mismatch:
-            raise self._explain(mismatch, parameters, gradients) from None
+            raise self._explain(mismatch, parameters) from None
+
+    def _shard_like(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        try:
+            return like(parameter, gradient)
+        except RuntimeError as error:
+            raise RuntimeError(f"the gradient of {self._name(parameter)}: {error}") from None
 
     def _laid_out(self, named: torch.Tensor, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         """A gradient in the type and layout of its parameter."""
@@ -563,17 +644,15 @@ class Optimizer(torch.optim.Optimizer):
         same = gradient.dtype == parameter.dtype and gradient.stride() == parameter.stride()
         return gradient if same else torch.empty_like(parameter).copy_(gradient)
 
-    def _explain(
-        self, mismatch: Exception, parameters: list[torch.Tensor], gradients: list[Any]
-    ) -> Exception:
+    def _explain(self, mismatch: Exception, parameters: list[torch.Tensor]) -> Exception:
         vector, index, what, text = mismatch.args
         parameter = parameters[index]
-        role = {-2: "", -1: "the gradient of "}.get(vector, f"the state {self._vectors[max(vector, 0)][0]!r} of ")
+        role = {-3: "", -2: "", -1: "the gradient of "}.get(vector, f"the state {self._vectors[max(vector, 0)][0]!r} of ")
         name = f"{role}{self._name(parameter)}"
         if what == "overlap":
             return RuntimeError(f"{name} shares memory with another tensor: give each tensor once, and no views of it")
         if what == "device":
-            return RuntimeError(f"{name}: {_NO_CUDA if vector == -2 else 'it is not on the CPU'}")
+            return RuntimeError(f"{name}: {NO_CUDA if vector == -2 else 'it is not on the CPU'}")
         if vector >= 0:
             return RuntimeError(f"{name} does not fit the parameter any more: {text}. Make the optimizer after you change the model")
         return RuntimeError(f"{name} cannot be used: {text}")
@@ -593,13 +672,13 @@ class Optimizer(torch.optim.Optimizer):
                 raise TypeError(f"the loss must be a number or a tensor, and it is {type(loss).__name__}: {how}") from None
         elif not seen:
             if not needs:
-                return None
+                return self._mean_loss(None)
             raise RuntimeError(
                 f"{CLASSES[self._session.name]} needs the loss, and no loss was seen since the last step: {how}"
             )
         elif seen.problem is not None:
             if not needs:
-                return None
+                return self._mean_loss(None)
             raise RuntimeError(f"{seen.problem}, which is no loss: type optimizer.step(loss) with the number that was differentiated")
         else:
             if scaling and needs and seen.scaled != {True}:
@@ -607,9 +686,22 @@ class Optimizer(torch.optim.Optimizer):
                     "the loss changed after GradScaler.scale(): call scaler.scale(loss).backward(), or type "
                     "scaler.step(optimizer, loss=loss)"
                 )
+            if needs and seen.may_lack_some and not self._lacking_warned:
+                self._lacking_warned = True
+                warnings.warn(
+                    "a backward pass changed no gradient here. If FSDP2 held it back (set_requires_gradient_sync(False)), the loss of that pass "
+                    "is missing: type optimizer.step(loss) with the sum of the losses",
+                    UntunedWarning,
+                    stacklevel=5,
+                )
             value = float(seen.sum)  # type: ignore[arg-type]
-        if not needs:
-            return None
+        return self._mean_loss(value)
+
+    def _mean_loss(self, value: float | None) -> float | None:
+        """The mean over ranks of a loss, which a rank may not know where the method does not need it."""
+        if self._ranks.count() < 2:
+            return value
+        value = 0.0 if value is None else value
         # With shards the loss goes with the sums.
         return value if self._sharded else self._ranks.mean(value)
 
@@ -621,26 +713,29 @@ class Optimizer(torch.optim.Optimizer):
         seen = self._seen
         if not seen or self._clipping_warned or not self._options["warn_clipping"] or not self._session.needs_loss:
             return
-        if _loss.marks(self._listening()) != seen.marks:
+        if _loss.marks(self, self._trained()) != seen.marks:
             self._clipping_warned = True
             warnings.warn(
                 f"gradients changed between backward() and step(), as clipping does. {CLASSES[self._session.name]} needs the gradient "
                 "that belongs to the loss: turn clipping off (Hugging Face: max_grad_norm=0; Lightning: gradient_clip_val=None). "
                 "warn_clipping=False silences this",
+                UntunedWarning,
                 stacklevel=5,
             )
 
-    def _name_those_without_gradient(self, parameters: list[torch.Tensor], gradients: list[Any]) -> None:
+    def _warn_without_gradient(self, parameters: list[torch.Tensor], gradients: list[Any]) -> None:
         if self._without_gradient_warned or all(g is not None for g in gradients):
             return
         self._without_gradient_warned = True
         names = [self._name(p) for p, g in zip(parameters, gradients) if g is None]
         rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        warnings.warn(f"no gradient, left alone: {', '.join(names[:3])}{rest}. This is said once", stacklevel=5)
+        warnings.warn(f"no gradient, so not changed: {', '.join(names[:3])}{rest} (shown once)", UntunedWarning, stacklevel=5)
 
     def _refuse(self, text: str, parameters: list[torch.Tensor], gradients: list[Any]) -> None:
         self._session.skip()
+        self._read_progress()
         self._refusals += 1
+        self._refused_steps += 1
         pairs = ((p, g) for p, g in zip(parameters, gradients) if g is not None)
         bad = [self._name(p) for p, g in pairs if not bool(torch.isfinite(local(g)).all())]
         where = f" (not finite: the gradient of {', '.join(bad[:3])}{' and others' if len(bad) > 3 else ''})" if bad else ""
@@ -648,12 +743,13 @@ class Optimizer(torch.optim.Optimizer):
             raise RuntimeError(
                 f"{text}{where}. {self._refusals} steps in a row were refused; the parameters are those of the last step that was made"
             )
-        warnings.warn(f"{text}{where}. The step was not made, and nothing changed", stacklevel=5)
+        warnings.warn(f"{text}{where}. The step was not made, and nothing changed", UntunedWarning, stacklevel=5)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops all gradients, and the losses that they are of."""
+        """Drops all gradients and their losses."""
         super().zero_grad(set_to_none)
-        self._seen = _loss.SeenLoss()
+        if not self._held.tensors():
+            self._seen = _loss.SeenLoss()
 
     # Evaluation
 
@@ -671,42 +767,45 @@ class Optimizer(torch.optim.Optimizer):
         """
         if self._evaluating:
             raise RuntimeError("evaluation() inside of evaluation()")
-        parameters = [p for p in self._listening() if self.state.get(p)]
+        self._update_parameters()
+        parameters = [] if self._is_template else [p for p in self._trained() if self.state.get(p)]
+        here: list[torch.Tensor] = []
         trained: list[torch.Tensor] = []
-        if self._session.has_evaluation_point and parameters:
-            with torch.no_grad():
-                here = [local(p) for p in parameters]
-                states = [self.state[p] for p in parameters]
-                lists = self._lists(parameters, states)
-            trained = [p.detach().clone() for p in here]
-            self._configure(parameters, states)
-            try:
-                self._session.write_evaluation_point(trained, lists, here, torch.get_num_threads())
-            except _untuned.TensorMismatch as mismatch:
-                raise self._explain(mismatch, parameters, []) from None
-            _tell_autograd(parameters)
-        self._evaluating = True
+        # Ctrl-C may come at any time from here on.
         try:
+            self._evaluating = True
+            if self._session.has_evaluation_point and parameters:
+                with torch.no_grad():
+                    here = [local(p) for p in parameters]
+                    states = [self.state[p] for p in parameters]
+                    lists = self._lists(parameters, states)
+                trained = [p.detach().clone() for p in here]
+                self._configure(parameters, states)
+                try:
+                    self._session.write_evaluation_point(trained, lists, here, torch.get_num_threads())
+                except _untuned.TensorMismatch as mismatch:
+                    raise self._explain(mismatch, parameters) from None
+                _increment_versions(parameters)
             yield self
         finally:
+            if trained:
+                with torch.no_grad():
+                    torch._foreach_copy_(here, trained)
             self._evaluating = False
-            with torch.no_grad():
-                for parameter, value in zip(parameters, trained):
-                    local(parameter).copy_(value)
 
     # Saving
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns all that is needed to go on to the same bits."""
+        """Returns all that a run needs to resume to the same bits."""
         numbers = self._numbers()
         for group in self.param_groups:
             group[_KEY] = numbers
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on where `state_dict` was called.
+        """Loads a state that `state_dict` returned.
 
-        The method and `total_steps` must be the same. Nothing changes where they are not.
+        The method and `total_steps` must be the same. If they are not, nothing changes.
         """
         given: dict[str, Any] = {}
 
@@ -718,7 +817,7 @@ class Optimizer(torch.optim.Optimizer):
             super().load_state_dict(state_dict)
         finally:
             handle.remove()
-        # Torch has made the state what the parameters are: bf16, for example. It must be what was saved.
+        # Torch casts the state to the type of the parameters, such as bf16. It must have the type that was saved.
         saved = chain.from_iterable(group["params"] for group in given["param_groups"])
         here = chain.from_iterable(group["params"] for group in self.param_groups)
         for key, parameter in zip(saved, here):
@@ -737,16 +836,31 @@ class Optimizer(torch.optim.Optimizer):
         return torch.empty_like(parameter, dtype=self._wide(parameter), requires_grad=False).copy_(value.detach())
 
     def __getstate__(self) -> dict[str, Any]:
+        if self._ranks.process_group not in (None, False):
+            warnings.warn(
+                "process_group cannot be saved: the optimizer that is loaded has process_group=None, which stands for all ranks",
+                UntunedWarning,
+                stacklevel=2,
+            )
+        return self._content()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Optimizer:
+        other = type(self).__new__(type(self))
+        memo[id(self)] = other
+        other.__setstate__(copy.deepcopy(self._content(), memo))
+        other._ranks = Ranks(self._ranks.process_group)
+        return other
+
+    def _content(self) -> dict[str, Any]:
+        """What is pickled and copied."""
         return {
             **super().__getstate__(),
             "_numbers": self._numbers(),
-            "_names": self._names,
-            "_kept_from_decay": list(self._kept_from_decay),
+            "_slots": [[(slot.name, slot.shape, slot.no_decay) for slot in slots] for slots in self._slots],
             "_no_decay_rule": self._no_decay_rule,
             "_own_lr": self._own_lr,
             "_options": self._options,
             "_process_group": False if self._ranks.process_group is False else None,
-            "_sharded": self._sharded,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -759,16 +873,18 @@ class Optimizer(torch.optim.Optimizer):
         numbers = json.loads(numbers.numpy().tobytes())
         self._make_session(numbers["method"], numbers["total_steps"], numbers["averaging"])
         self._use_numbers(numbers)
-        self._kept_from_decay, self._matched = set(self._kept_from_decay), set()
+        self._matched = set()
+        self._slots = [
+            [Slot(tensor, name, no_decay, shape) for tensor, (name, shape, no_decay) in zip(group["params"], slots)]
+            for group, slots in zip(self.param_groups, self._slots)
+        ]
+        self._note_shards()
         self._reset()
         _loss.listeners.add(self)
 
 
-_NO_CUDA = "it is not on the CPU. GPUs are not supported yet: keep the model on the CPU"
-
-
-def _tell_autograd(changed: list[torch.Tensor]) -> None:
-    """Raises the versions of tensors that Rust has written, so that autograd notices."""
+def _increment_versions(changed: list[torch.Tensor]) -> None:
+    """Increments the versions of tensors that Rust has changed, so that autograd notices."""
     try:
         torch.autograd.graph.increment_version(changed)
     except (RuntimeError, TypeError):
@@ -787,186 +903,3 @@ def _own_lr(method: Method) -> Any:
         if parameter.name == "lr":
             return True if parameter.required else parameter.default
     return None
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}={value!r} must be a number") from None
-    if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{name}={value} must be finite, and 0 or more")
-    return number
-
-
-def _known(names: Iterable[str | None]) -> str:
-    known = [name for name in names if name]
-    rest = ", …" if len(known) > 5 else ""
-    return f"; there are {', '.join(known[:5])}{rest}" if known else ""
-
-
-def _groups(params: Any) -> list[dict[str, Any]]:
-    if isinstance(params, torch.Tensor):
-        raise TypeError("params must be a module or a list of parameters: type [parameter]")
-    if isinstance(params, torch.nn.Module):
-        params = list(params.named_parameters())
-    elif isinstance(params, dict):
-        raise TypeError("params must be a module or a list: type [group], or model.named_parameters()")
-    params = list(params)
-    if not params:
-        raise ValueError("there are no parameters: is the model empty, or a generator used twice?")
-    return params if isinstance(params[0], dict) else [{"params": params}]
-
-
-def _named(params: Any) -> list[tuple[str | None, torch.Tensor]]:
-    if isinstance(params, torch.nn.Module):
-        return list(params.named_parameters())
-    if isinstance(params, torch.Tensor):
-        return [(None, params)]
-    if isinstance(params, (set, frozenset)):
-        raise TypeError("parameters must stand in a list: the order of a set changes from run to run")
-    return [item if isinstance(item, tuple) else (None, item) for item in params]
-
-
-def _check(parameter: Any, name: str, devices: set[torch.device]) -> None:
-    if not isinstance(parameter, torch.Tensor):
-        raise TypeError(f"{name} is no tensor but {type(parameter).__name__}")
-    if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
-        raise ValueError(f"{name} has no shape yet: run the model once before you make the optimizer")
-    name = f"{name} (shape {tuple(parameter.shape)})"
-    if getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False):
-        raise NotImplementedError(
-            f"{name} belongs to FSDP1, which makes tensors flat, so that their shapes are lost: use FSDP2 (torch.distributed.fsdp.fully_shard)"
-        )
-    if len(devices) > 1:
-        raise ValueError(f"{name}: the parameters are on {sorted(map(str, devices))}: put them on one device")
-    if parameter.device.type != "cpu":
-        raise NotImplementedError(f"{name} is on {parameter.device}: {_NO_CUDA}")
-    if parameter.layout != torch.strided:
-        raise TypeError(f"{name} is sparse; make it dense with .to_dense()")
-    if parameter.dtype not in _FLOATS:
-        raise TypeError(f"{name} holds {parameter.dtype}; only {', '.join(map(str, _FLOATS))} can be trained")
-    with torch.no_grad():
-        here = local(parameter)
-    if not torch._debug_has_internal_overlap(here) == 0 or not _is_dense(here):
-        raise ValueError(f"{name} does not fill a block of memory; train parameter.contiguous() instead")
-
-
-def _is_dense(parameter: torch.Tensor) -> bool:
-    sides = sorted((stride, size) for stride, size in zip(parameter.stride(), parameter.shape) if size != 1)
-    want = 1
-    for stride, size in sides:
-        if stride != want:
-            return parameter.numel() == 0
-        want *= size
-    return True
-
-
-# The classes
-
-
-def _signature(method: Method) -> list[inspect.Parameter]:
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD),
-        inspect.Parameter("params", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Any"),
-        inspect.Parameter(
-            "total_steps", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation="int | None"
-        ),
-    ]
-    types = {"number": "float", "whole": "int", "bool": "bool"}
-    for parameter in method.parameters:
-        annotation = types.get(parameter.kind) or f"Literal[{', '.join(map(repr, parameter.words))}]"
-        optional = parameter.default is None and not parameter.required
-        parameters.append(
-            inspect.Parameter(
-                parameter.name,
-                keyword,
-                default=inspect.Parameter.empty if parameter.required else parameter.default,
-                annotation=f"{annotation} | None" if optional else annotation,
-            )
-        )
-    taken = {parameter.name for parameter in parameters}
-    for parameter in list(inspect.signature(Optimizer.__init__).parameters.values())[4:]:
-        if parameter.name not in taken:
-            parameters.append(parameter)
-    return parameters
-
-
-def _doc(method: Method) -> str:
-    lines = [f"`{method.name}`: {method.formula}.", "", f"Reference: {method.reference}.", "", "Args:"]
-    lines += [
-        "    params: a module, parameters, named parameters, or groups of parameters.",
-        "    total_steps: the number of steps of the whole run, where the method needs it.",
-    ]
-    for parameter in method.parameters:
-        default = "required" if parameter.required else parameter.default
-        default = f"from {parameter.derived}" if parameter.derived else default
-        lines.append(f"    {parameter.name}: {parameter.meaning} ({default}).")
-    lines.append("")
-    lines.append("The other arguments are those of :class:`untuned.Optimizer`.")
-    required = "".join(f", {p.name}=0.1" for p in method.parameters if p.required)
-    required += ", f_star=0.0" if method.name == "polyak" else ""
-    lines += [
-        "",
-        ">>> import torch, untuned",
-        ">>> model = torch.nn.Linear(2, 1)",
-        f">>> optimizer = untuned.{method.class_name}(model, total_steps=100{required})",
-        ">>> loss = model(torch.ones(4, 2)).square().mean()",
-        ">>> loss.backward()",
-        ">>> optimizer.step()",
-    ]
-    return "\n".join(lines)
-
-
-def _make_class(method: Method) -> type[Optimizer]:
-    own = {parameter.name for parameter in method.parameters}
-    parameters = _signature(method)
-    signature = inspect.Signature(parameters)
-
-    def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:
-        try:
-            bound = signature.bind(self, *args, **kwargs).arguments
-        except TypeError as error:
-            raise TypeError(f"untuned.{method.class_name}: {error}") from None
-        bound.pop("self")
-        params, steps = bound.pop("params"), bound.pop("total_steps", None)
-        values = {name: bound.pop(name) for name in list(bound) if name in own}
-        Optimizer.__init__(self, params, spec_of(method.name, values), steps, **bound)
-
-    __init__.__signature__ = signature  # type: ignore[attr-defined]
-    __init__.__qualname__ = f"{method.class_name}.__init__"
-    body = {"__init__": __init__, "__doc__": _doc(method), "__module__": "untuned"}
-    return type(method.class_name, (Optimizer,), body)
-
-
-for _method in table().values():
-    globals()[_method.class_name] = _make_class(_method)
-
-
-def optimizer(spec: str, params: Any, total_steps: int | None = None, **kwargs: Any) -> Optimizer:
-    """Makes an optimizer by the spec string of its method.
-
-    >>> import torch, untuned
-    >>> model = torch.nn.Linear(2, 1)
-    >>> untuned.optimizer("prodigy:d0=1e-5", model).method
-    'prodigy:d0=1e-5'
-    """
-    name, given, _ = _untuned.parse(spec)
-    kinds = {parameter.name: parameter.kind for parameter in table()[name].parameters}
-    values = {key: value == "yes" if kinds[key] == "bool" else value for key, value in given.items()}
-    values = {key: int(value) if kinds[key] == "whole" else value for key, value in values.items()}
-    twice = set(values) & set(kwargs)
-    if twice:
-        raise ValueError(f"`{spec}` and the arguments both give {sorted(twice)}")
-    return globals()[CLASSES[name]](params, total_steps, **values, **kwargs)
-
-
-def hugging_face_arguments() -> dict[str, Any]:
-    """The arguments of Hugging Face's `TrainingArguments` that must be neutral: no clipping, and a constant schedule.
-
-    >>> import untuned
-    >>> untuned.hugging_face_arguments()["max_grad_norm"]
-    0.0
-    """
-    return {"max_grad_norm": 0.0, "lr_scheduler_type": "constant", "warmup_steps": 0}

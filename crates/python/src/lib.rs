@@ -10,26 +10,17 @@ mod threads;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use untuned::spec::{DefaultValue, Kind};
+use untuned::average::AverageError;
+use untuned::spec::{DefaultValue, Kind, Value};
 use untuned::{Average, MethodSpec, SpecError};
 
 fn wrong(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// Reads `uniform`, `polynomial:8` or `exponential:0.999`.
+/// Reads `uniform`, `polynomial:8` or `ema:0.999`.
 fn average(text: &str) -> PyResult<Average> {
-    let number = |text: &str, fits: fn(f64) -> bool| text.parse().ok().filter(|&v| fits(v));
-    let average = match text.split_once(':') {
-        None if text == "uniform" => Some(Average::Uniform),
-        Some(("polynomial", gamma)) => number(gamma, |v| v.is_finite() && v >= 0.0).map(Average::Polynomial),
-        Some(("exponential", part)) => number(part, |v| (0.0..1.0).contains(&v)).map(Average::Exponential),
-        _ => None,
-    };
-    average.ok_or_else(|| {
-        let forms = "`uniform`, `polynomial:8` or `exponential:0.999`";
-        PyValueError::new_err(format!("`{text}` is no average; write {forms}"))
-    })
+    text.parse().map_err(|error: AverageError| wrong(error))
 }
 
 /// All methods with their parameters, as dictionaries.
@@ -39,9 +30,9 @@ fn catalog(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     for info in untuned::catalog() {
         let method = PyDict::new(py);
         method.set_item("name", info.name)?;
-        method.set_item("aliases", info.aliases)?;
         method.set_item("formula", info.formula)?;
         method.set_item("reference", info.reference)?;
+        method.set_item("weight_decay", info.weight_decay)?;
         let parameters = PyList::empty(py);
         for parameter in info.parameters {
             let row = PyDict::new(py);
@@ -82,11 +73,14 @@ fn parse<'py>(py: Python<'py>, spec: &str) -> PyResult<(&'static str, Bound<'py,
     let spec: MethodSpec = spec.parse().map_err(|error: SpecError| wrong(error))?;
     let given = PyDict::new(py);
     for parameter in spec.spec().info().parameters {
-        match spec.spec().value(parameter.name) {
-            _ if !spec.spec().is_given(parameter.name) => {}
-            Some(untuned::spec::Value::Number(number)) => given.set_item(parameter.name, number)?,
-            Some(untuned::spec::Value::Word(word)) => given.set_item(parameter.name, word)?,
-            None => {}
+        let name = parameter.name;
+        match (spec.spec().value(name), parameter.kind) {
+            _ if !spec.spec().is_given(name) => {}
+            (Some(Value::Number(number)), Kind::Whole(..)) => given.set_item(name, number as u64)?,
+            (Some(Value::Number(number)), _) => given.set_item(name, number)?,
+            (Some(Value::Word(word)), Kind::Word(&["no", "yes"])) => given.set_item(name, word == "yes")?,
+            (Some(Value::Word(word)), _) => given.set_item(name, word)?,
+            (None, _) => {}
         }
     }
     Ok((spec.name(), given, spec.to_string()))
@@ -100,6 +94,7 @@ fn scales(tensors: Vec<(bool, usize, f64)>) -> Vec<f64> {
 
 #[pymodule]
 fn _untuned(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    threads::import();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("Refused", module.py().get_type::<session::Refused>())?;
     module.add("StepsNeeded", module.py().get_type::<session::StepsNeeded>())?;
@@ -111,6 +106,8 @@ fn _untuned(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(scales, module)?)?;
     module.add_function(wrap_pyfunction!(session::squares, module)?)?;
     module.add_function(wrap_pyfunction!(session::panics, module)?)?;
+    module.add_function(wrap_pyfunction!(session::thread_pool, module)?)?;
+    module.add_function(wrap_pyfunction!(tensors::is_dense, module)?)?;
     module.add_function(wrap_pyfunction!(minimize::minimize, module)?)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A session of the library on torch's tensors.
+//! A session of the library on PyTorch's tensors.
 
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::types::PyList;
 use untuned::{Method, MethodSpec, Optimizer as _, Refusal, Report, RunInfo, SessionError, SpecError};
 
 use crate::space::{Tensor, TensorOptions, Tensors, Vector};
-use crate::tensors::{self, Read};
+use crate::tensors::{self, Lists, Read};
 use crate::{average, wrong};
 
 pyo3::create_exception!(
@@ -17,7 +17,34 @@ pyo3::create_exception!(
 );
 pyo3::create_exception!(_untuned, StepsNeeded, PyValueError, "The method needs the number of steps.");
 
-/// A method at work. Torch owns the parameters, the gradients and the vectors that the method keeps.
+/// The methods whose parameters move from where they are, each by its rate times something. Only for these can groups have rates of
+/// their own: the others compute the parameters anew from state, or estimate one distance for all.
+const OWN_RATES: [&str; 19] = [
+    "gd",
+    "clipped-gd",
+    "polyak",
+    "polyak-bound",
+    "inexact-polyak",
+    "decsps",
+    "adasps",
+    "dog",
+    "anytime-polyak",
+    "level-polyak",
+    "sps-max",
+    "ali-g",
+    "dowg",
+    "sgd-momentum",
+    "adagrad",
+    "adamw",
+    "momo",
+    "momo-adam",
+    "polyak-adam",
+];
+
+/// The methods whose rate depends on the weight decay: there is one for all that decays.
+const ONE_DECAY: [&str; 2] = ["momo", "momo-adam"];
+
+/// A method at work. PyTorch owns the parameters, the gradients and the state vectors.
 #[pyclass]
 pub struct Session {
     session: untuned::Session<Method, Tensors>,
@@ -25,7 +52,7 @@ pub struct Session {
     options: Vec<TensorOptions>,
 }
 
-/// The method that a spec names. One that does not look at the number of steps does not need to know it.
+/// The method that a spec names. The number of steps may be missing for a method that does not use it.
 pub fn build(spec: &MethodSpec, steps: Option<u64>) -> PyResult<Method> {
     let build = |steps| spec.build(&RunInfo::new(steps)).map_err(wrong);
     if let Some(steps) = steps {
@@ -46,20 +73,15 @@ pub fn refused(refusal: Refusal) -> PyErr {
 }
 
 impl Session {
-    fn read<'py>(
-        &self,
-        parameters: &Bound<'py, PyList>,
-        gradients: Option<&Bound<'py, PyList>>,
-        state: &[Bound<'py, PyList>],
-    ) -> PyResult<Read> {
-        if state.len() != self.session.vector_names().len() {
+    fn read(&self, lists: &Lists<'_, '_>) -> PyResult<Read> {
+        if lists.state.len() != self.session.vector_names().len() {
             return Err(PyValueError::new_err("the list of state vectors has another length"));
         }
-        tensors::read(&self.options, parameters, gradients, state)
+        tensors::read(&self.options, lists)
     }
 
-    /// Tells the session where everything is.
-    fn place(&mut self, tensors: &[Tensor], state: Vec<Vector>, threads: usize) {
+    /// Sets the tensors and the addresses of a step.
+    fn set_addresses(&mut self, tensors: &[Tensor], state: Vec<Vector>, threads: usize) {
         let space = self.session.space_mut();
         space.set(tensors);
         space.threads = threads;
@@ -91,6 +113,18 @@ impl Session {
     #[getter]
     fn name(&self) -> &'static str {
         self.spec.name()
+    }
+
+    /// Whether groups of parameters can have rates of their own.
+    #[getter]
+    fn takes_group_rates(&self) -> bool {
+        OWN_RATES.contains(&self.spec.name())
+    }
+
+    /// Whether all that decays must decay alike.
+    #[getter]
+    fn takes_one_decay(&self) -> bool {
+        ONE_DECAY.contains(&self.spec.name())
     }
 
     /// The names of the vectors that torch keeps, and whether each begins as a copy of the parameters.
@@ -157,8 +191,9 @@ impl Session {
         self.options = options;
     }
 
-    /// Makes a step, and returns its effective rate and the gradient's norm. Lists have one tensor for each parameter. `gather` adds up
-    /// numbers over ranks that have parts of the tensors, and makes the mean of the first one, which is the loss.
+    /// Makes a step, and returns its effective rate and the gradient's norm. Lists have one tensor for each parameter. The gradient is
+    /// multiplied by `grad_factor` when it is read. `gather` adds up numbers over ranks that have parts of the tensors, and makes the
+    /// mean of the first one, which is the loss.
     #[allow(clippy::too_many_arguments)]
     fn step<'py>(
         &mut self,
@@ -170,10 +205,13 @@ impl Session {
         rate: f64,
         weight_decay: f64,
         threads: usize,
+        grad_factor: Option<f64>,
         gather: Option<Py<PyAny>>,
     ) -> PyResult<(f64, f64)> {
-        let Read { tensors, mut x, gradient, state } = self.read(parameters, Some(gradients), &state)?;
-        self.place(&tensors, state, threads);
+        let lists = Lists { parameters, gradients: Some(gradients), state: &state, to: None };
+        let Read { tensors, mut x, mut gradient, state, .. } = self.read(&lists)?;
+        gradient.factor = grad_factor;
+        self.set_addresses(&tensors, state, threads);
         (self.session.options.rate, self.session.options.weight_decay) = (rate, weight_decay);
         self.session.space_mut().gather = gather;
         self.session.sums()[0] = loss.unwrap_or(0.0);
@@ -201,12 +239,11 @@ impl Session {
         to: &Bound<'py, PyList>,
         threads: usize,
     ) -> PyResult<()> {
-        let read = self.read(parameters, None, &state)?;
-        let mut to = tensors::read_like(&read, to)?;
-        let Read { mut tensors, x, state, .. } = read;
+        let lists = Lists { parameters, gradients: None, state: &state, to: Some(to) };
+        let Read { mut tensors, x, state, mut to, .. } = self.read(&lists)?;
         // The point is written as it is.
         tensors.iter_mut().for_each(|tensor| tensor.options.rate = 1.0);
-        self.place(&tensors, state, threads);
+        self.set_addresses(&tensors, state, threads);
         let session = &self.session;
         py.detach(|| session.write_evaluation_point(&x, &mut to));
         Ok(())
@@ -221,8 +258,7 @@ impl Session {
     /// Goes on from saved numbers.
     fn load(&mut self, text: &str) -> PyResult<()> {
         let state: untuned::SessionState<Method> = serde_json::from_str(text).map_err(wrong)?;
-        let kept = |method: &Method| (method.state(), method.needs());
-        if kept(&state.method) != kept(self.session.method()) {
+        if !self.session.accepts(&state) {
             return Err(PyValueError::new_err("the numbers are of another method"));
         }
         self.session.rewind(state);
@@ -233,11 +269,18 @@ impl Session {
 /// `Σ x²` of each tensor.
 #[pyfunction]
 pub fn squares<'py>(py: Python<'py>, parameters: &Bound<'py, PyList>, threads: usize) -> PyResult<Vec<f64>> {
-    let read = tensors::read(&vec![TensorOptions::PLAIN; parameters.len()], parameters, None, &[])?;
+    let lists = Lists { parameters, gradients: None, state: &[], to: None };
+    let read = tensors::read(&vec![TensorOptions::PLAIN; parameters.len()], &lists)?;
     let mut space = Tensors::default();
     space.set(&read.tensors);
     space.threads = threads;
     Ok(py.detach(|| space.squares(&read.x)))
+}
+
+/// The pool of threads that passes run on, for a test.
+#[pyfunction]
+pub fn thread_pool() -> &'static str {
+    crate::threads::pool()
 }
 
 /// Panics on a thread of a pass, for a test: it must become an exception.

@@ -1,6 +1,6 @@
-//! Torch's tensors on the CPU as the space that a method works in.
+//! PyTorch's tensors on the CPU as the space that a method works in.
 //!
-//! Torch owns every number. A vector is a list of addresses, one for each tensor, that are told anew before each step.
+//! PyTorch owns the memory. A vector is a list of addresses, one for each tensor, set before each step.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ use crate::threads;
 /// The number of coordinates of a task. It is fixed, so that sums do not depend on the number of threads.
 const TASK: usize = 1 << 16;
 
-/// The number of coordinates of 16-bit floats that are converted at a time: they stay in the first cache.
+/// The number of 16-bit floats that are converted at a time: they stay in the L1 cache.
 const TILE: usize = 1024;
 
 /// The type of a parameter and of its gradient.
@@ -44,17 +44,17 @@ impl Float {
     }
 }
 
-/// What Python tells of one of the tensors.
+/// The options of a tensor, from Python.
 #[derive(Debug, Clone, Copy, PartialEq, FromPyObject)]
 pub struct TensorOptions {
-    /// What multiplies the run's weight decay.
+    /// The tensor's factor on the run's weight decay.
     pub decay: f64,
     pub scale: f64,
-    /// What part of the run's rate its steps have.
+    /// The tensor's factor on the run's rate.
     pub rate: f64,
-    /// What part of the sums over all ranks its sums are: 1, or less where several ranks have the same numbers.
+    /// The tensor's share of the sums over all ranks: 1, or less where several ranks have the same numbers.
     pub share: f64,
-    /// How many numbers it has on all ranks together.
+    /// The number of elements on all ranks together.
     pub numbers: u64,
 }
 
@@ -63,26 +63,45 @@ impl TensorOptions {
         TensorOptions { decay: 1.0, scale: 1.0, rate: 1.0, share: 1.0, numbers: 0 };
 }
 
-/// What is known of one of the tensors.
+/// A tensor in a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tensor {
-    /// How many numbers it has here.
+    /// The number of elements on this rank.
     pub len: usize,
     pub float: Float,
     pub options: TensorOptions,
-    /// Whether it has a gradient in this step: the others are left alone.
+    /// Whether it has a gradient in this step. Other tensors do not change.
     pub active: bool,
 }
 
 /// A number for each coordinate of each tensor.
 ///
-/// The vectors that a session makes have no addresses: torch makes and fills them, and tells where they are before each step.
+/// A session makes vectors without addresses. PyTorch allocates and fills them, and their addresses are set before each step.
 #[derive(Debug, Clone, Default)]
 pub struct Vector {
     /// One for each tensor; those of inactive tensors are not used.
     pub addresses: Vec<usize>,
-    /// Whether the numbers have the parameters' own type, and not that of state vectors.
+    /// Whether the elements have the parameters' own type, and not that of state vectors.
     pub narrow: bool,
+    /// The elements are multiplied by this factor when they are read. It takes out a GradScaler's scale: 16-bit gradients would lose
+    /// digits if they were scaled down where they are.
+    pub factor: Option<f64>,
+}
+
+/// The memory of a part.
+#[derive(Debug, Clone, Copy)]
+struct Memory {
+    address: usize,
+    /// The type, where it is a 16-bit float.
+    narrow: Option<Float>,
+    factor: Option<f64>,
+}
+
+impl Memory {
+    /// Whether passes can compute with the elements as they are.
+    fn is_plain(&self) -> bool {
+        self.narrow.is_none() && self.factor.is_none()
+    }
 }
 
 /// A part of a tensor.
@@ -102,12 +121,12 @@ pub struct Tensors {
     /// Where the parts of each task begin, and where the last ones end.
     tasks: Vec<usize>,
     pub threads: usize,
-    /// Adds numbers up over all ranks, where these have parts of the tensors. The first number is a loss: of that it makes the mean.
+    /// Sums numbers over all ranks, where each rank has parts of the tensors. The first number is a loss, and is averaged.
     pub gather: Option<Py<PyAny>>,
 }
 
 impl Tensors {
-    /// Changes what is known of the tensors.
+    /// Sets the tensors of a step.
     pub fn set(&mut self, tensors: &[Tensor]) {
         let shape = |tensor: &Tensor| (tensor.len, tensor.active);
         let same = self.tensors.iter().map(shape).eq(tensors.iter().map(shape));
@@ -157,7 +176,7 @@ impl Tensors {
         TensorInfo { decay: decay * options.decay, scale: options.scale }
     }
 
-    /// Makes sums of this rank those of all ranks.
+    /// Replaces this rank's sums by those over all ranks.
     fn gather(&self, values: &mut [f64]) -> PyResult<()> {
         let Some(gather) = &self.gather else { return Ok(()) };
         let sums: Vec<f64> = Python::attach(|py| gather.call1(py, (&*values,))?.extract(py))?;
@@ -187,12 +206,12 @@ impl Tensors {
         self.parts.iter().zip(sums).for_each(|(part, sums)| add(part.tensor, sums));
     }
 
-    /// Where the numbers of a part are, and whether they are 16-bit floats.
-    fn place(&self, part: Part, vector: &Vector) -> (usize, Option<Float>) {
+    fn memory_of(&self, part: Part, vector: &Vector) -> Memory {
         let float = self.tensors[part.tensor].float;
         let kind = if vector.narrow { float } else { float.wide() };
         let narrow = (kind != kind.wide()).then_some(kind);
-        (vector.addresses[part.tensor] + part.start * kind.bytes(), narrow)
+        let address = vector.addresses[part.tensor] + part.start * kind.bytes();
+        Memory { address, narrow, factor: vector.factor }
     }
 
     fn change_part<T: Wide, F: Change<S, M, R>, const S: usize, const M: usize, const R: usize>(
@@ -206,15 +225,14 @@ impl Tensors {
         let rate = self.tensors[part.tensor].options.rate;
         // The parameters are the only vector of their own type that changes.
         let slowed = change.map(|vector| rate != 1.0 && vector.narrow);
-        let change = change.map(|vector| self.place(part, vector));
-        let read = read.map(|vector| self.place(part, vector));
-        if !slowed.contains(&true) && change.iter().chain(&read).all(|(_, narrow)| narrow.is_none()) {
-            // SAFETY: see `Space::change` below.
-            let change = change
-                .map(|(address, _)| unsafe { std::slice::from_raw_parts_mut(address as *mut T, part.len) });
-            // SAFETY: see `Space::change` below.
-            let read =
-                read.map(|(address, _)| unsafe { std::slice::from_raw_parts(address as *const T, part.len) });
+        let change = change.map(|vector| self.memory_of(part, vector));
+        let read = read.map(|vector| self.memory_of(part, vector));
+        if !slowed.contains(&true) && change.iter().chain(&read).all(Memory::is_plain) {
+            // SAFETY: see the safety section of `impl Space for Tensors`.
+            let change =
+                change.map(|m| unsafe { std::slice::from_raw_parts_mut(m.address as *mut T, part.len) });
+            // SAFETY: see the safety section of `impl Space for Tensors`.
+            let read = read.map(|m| unsafe { std::slice::from_raw_parts(m.address as *const T, part.len) });
             return Arch::new().dispatch(
                 #[inline(always)]
                 move || slices::change::<T, F, S, M, R>(scalars, info, change, read),
@@ -251,11 +269,10 @@ impl Tensors {
         info: TensorInfo<f64>,
         read: [&Vector; R],
     ) -> [f64; K] {
-        let read = read.map(|vector| self.place(part, vector));
-        if read.iter().all(|(_, narrow)| narrow.is_none()) {
-            // SAFETY: see `Space::change` below.
-            let read =
-                read.map(|(address, _)| unsafe { std::slice::from_raw_parts(address as *const T, part.len) });
+        let read = read.map(|vector| self.memory_of(part, vector));
+        if read.iter().all(Memory::is_plain) {
+            // SAFETY: see the safety section of `impl Space for Tensors`.
+            let read = read.map(|m| unsafe { std::slice::from_raw_parts(m.address as *const T, part.len) });
             let sums = Arch::new().dispatch(
                 #[inline(always)]
                 move || slices::measure::<T, F, S, R, K>(scalars, info, read, Sums::ZERO),
@@ -322,7 +339,7 @@ impl Wide for f32 {
     }
 }
 
-/// The upper half of an f32, rounded. What is no number stays none.
+/// An f32 rounded to bf16: to nearest, ties to even. NaN stays NaN.
 #[inline(always)]
 fn to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
@@ -349,8 +366,8 @@ impl Wide for f64 {
 }
 
 /// Reads numbers from `start` on.
-fn load<T: Wide>(to: &mut [T], (address, narrow): (usize, Option<Float>), start: usize) {
-    // SAFETY: see `Space::change` below.
+fn load<T: Wide>(to: &mut [T], Memory { address, narrow, factor }: Memory, start: usize) {
+    // SAFETY: see the safety section of `impl Space for Tensors`.
     unsafe {
         match narrow {
             None => {
@@ -361,11 +378,14 @@ fn load<T: Wide>(to: &mut [T], (address, narrow): (usize, Option<Float>), start:
             }
         }
     }
+    if let Some(factor) = factor {
+        to.iter_mut().for_each(|v| *v = T::of(factor) * *v);
+    }
 }
 
 /// Writes numbers from `start` on.
-fn store<T: Wide>(from: &[T], (address, narrow): (usize, Option<Float>), start: usize) {
-    // SAFETY: see `Space::change` below.
+fn store<T: Wide>(from: &[T], Memory { address, narrow, .. }: Memory, start: usize) {
+    // SAFETY: see the safety section of `impl Space for Tensors`.
     unsafe {
         match narrow {
             None => std::slice::from_raw_parts_mut((address as *mut T).add(start), from.len())
@@ -399,9 +419,10 @@ impl Change<0, 1, 1> for Copy {
     }
 }
 
-/// # Safety of the passes
-/// Before a step, `tensors::Reader` checks every tensor: it is dense memory of the CPU, aligned, with the length and type that `Tensors`
-/// has, and none that a pass changes shares memory with another. Python holds all of them until the step has ended.
+/// # Safety
+/// Before a pass, `tensors::read` checks every tensor: it is dense memory of the CPU, not null, aligned, with the length and type that
+/// `Tensors` has. No tensor that a pass changes (parameters, state, and what an evaluation point is written to) shares memory with
+/// another. Python keeps all of them alive until the pass has ended.
 impl Space for Tensors {
     type Vector = Vector;
     type Sums = Vec<f64>;
@@ -413,12 +434,12 @@ impl Space for Tensors {
         self.tensors.iter().filter(|tensor| tensor.active).map(|tensor| tensor.options.numbers).sum()
     }
 
-    /// A vector without addresses: torch makes its tensors.
+    /// A vector without addresses: PyTorch allocates its tensors.
     fn zeros(&self) -> PyResult<Vector> {
         Ok(Vector::default())
     }
 
-    /// Nothing where a session starts: torch has filled the vector.
+    /// Does nothing where a session starts: PyTorch has filled the vector.
     fn copy(&self, from: &Vector, to: &mut Vector) {
         if !to.addresses.is_empty() {
             self.change(Copy, [], 0.0, [to], [from]);
@@ -478,7 +499,7 @@ impl Space for Tensors {
             f64::INFINITY => unit.recip(),
             _ => return Ok(squares.sqrt()),
         };
-        // There is no loss in the first place.
+        // The first slot is that of the loss, and stays 0.
         let mut sums = vec![0.0; 2];
         self.measure(ScaledSquare, [scale], 0.0, [v], &mut sums, 1);
         self.gather(&mut sums)?;

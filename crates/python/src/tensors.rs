@@ -1,4 +1,4 @@
-//! Where torch's tensors are: addresses that are checked before anybody uses them.
+//! The addresses of PyTorch's tensors, checked before they are used.
 
 #![allow(unsafe_code)]
 
@@ -19,7 +19,8 @@ pyo3::create_exception!(
     "A tensor is not what a step needs: (vector, index, what, text)."
 );
 
-/// The vectors of a step, as errors name them: the parameters, the gradients, and the state vectors from 0 on.
+/// The vectors of a step, as errors name them: what is written, the parameters, the gradients, and the state vectors from 0 on.
+pub const TO: isize = -3;
 pub const PARAMETERS: isize = -2;
 pub const GRADIENTS: isize = -1;
 
@@ -46,7 +47,7 @@ struct DlApi {
     describe: Option<unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int>,
 }
 
-/// What is known of a tensor in memory.
+/// A tensor in memory.
 struct Found<'a> {
     address: usize,
     cpu: bool,
@@ -55,39 +56,39 @@ struct Found<'a> {
     strides: Cow<'a, [i64]>,
 }
 
-/// How tensors are looked at: through DLPack's table where torch has one, which takes a tenth of the time, else through their methods.
-enum Look {
-    Table(unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int),
+/// How tensors are described: by DLPack's table where PyTorch has one, which takes a tenth of the time, else by their methods.
+enum Describe {
+    DlPack(unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int),
     Methods,
 }
 
-fn look(py: Python<'_>) -> PyResult<&'static Look> {
-    static LOOK: PyOnceLock<Look> = PyOnceLock::new();
-    LOOK.get_or_try_init(py, || {
+fn describe(py: Python<'_>) -> PyResult<&'static Describe> {
+    static DESCRIBE: PyOnceLock<Describe> = PyOnceLock::new();
+    DESCRIBE.get_or_try_init(py, || {
         let tensor = py.import("torch")?.getattr("Tensor")?;
-        let Ok(capsule) = tensor.getattr("__dlpack_c_exchange_api__") else { return Ok(Look::Methods) };
-        let Ok(capsule) = capsule.cast_into::<PyCapsule>() else { return Ok(Look::Methods) };
+        let Ok(capsule) = tensor.getattr("__dlpack_c_exchange_api__") else { return Ok(Describe::Methods) };
+        let Ok(capsule) = capsule.cast_into::<PyCapsule>() else { return Ok(Describe::Methods) };
         let Ok(table) = capsule.pointer_checked(Some(c"dlpack_exchange_api")) else {
-            return Ok(Look::Methods);
+            return Ok(Describe::Methods);
         };
         // SAFETY: a capsule of this name holds such a table, which lives as long as torch.
         let table = unsafe { &*table.as_ptr().cast::<DlApi>() };
         Ok(match table.describe {
-            Some(describe) if table.version.0 == 1 => Look::Table(describe),
-            _ => Look::Methods,
+            Some(describe) if table.version.0 == 1 => Describe::DlPack(describe),
+            _ => Describe::Methods,
         })
     })
 }
 
-impl Look {
-    fn at<'a>(&self, tensor: &'a Bound<'_, PyAny>) -> PyResult<Found<'a>> {
+impl Describe {
+    fn tensor<'a>(&self, tensor: &'a Bound<'_, PyAny>) -> PyResult<Found<'a>> {
         match self {
-            Look::Table(describe) => Look::through(*describe, tensor),
-            Look::Methods => Look::asking(tensor),
+            Describe::DlPack(describe) => Describe::by_dlpack(*describe, tensor),
+            Describe::Methods => Describe::by_methods(tensor),
         }
     }
 
-    fn through<'a>(
+    fn by_dlpack<'a>(
         describe: unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int,
         tensor: &'a Bound<'_, PyAny>,
     ) -> PyResult<Found<'a>> {
@@ -122,7 +123,7 @@ impl Look {
         })
     }
 
-    fn asking<'a>(tensor: &Bound<'_, PyAny>) -> PyResult<Found<'a>> {
+    fn by_methods<'a>(tensor: &Bound<'_, PyAny>) -> PyResult<Found<'a>> {
         let cpu = tensor.getattr("device")?.getattr("type")?.extract::<String>()? == "cpu";
         Ok(Found {
             address: if cpu { tensor.call_method0("data_ptr")?.extract()? } else { 0 },
@@ -145,7 +146,7 @@ impl Found<'_> {
         self.shape.iter().product::<i64>() as usize
     }
 
-    /// Whether the numbers fill a block of memory, in whatever order of dimensions.
+    /// Whether the elements fill a block of memory, in any order of dimensions.
     fn is_dense(&self) -> bool {
         fn fill(sides: impl Iterator<Item = (i64, i64)>) -> bool {
             let mut want = 1;
@@ -163,7 +164,7 @@ impl Found<'_> {
         }
     }
 
-    /// The strides and sizes of the dimensions that have more than one number.
+    /// The strides and sizes of the dimensions with more than one element.
     fn sides(&self) -> impl DoubleEndedIterator<Item = (i64, i64)> {
         self.strides
             .iter()
@@ -172,68 +173,77 @@ impl Found<'_> {
             .filter(|side| side.1 != 1)
     }
 
-    /// Whether the numbers of another tensor of this shape stand in the same order.
+    /// Whether the elements of another tensor of this shape have the same order in memory.
     fn is_laid_out_as(&self, other: &Found) -> bool {
         self.len() == 0 || self.sides().eq(other.sides())
     }
 }
 
-/// The tensors of a step: what is known of them, and where they are.
+/// Whether the elements of a tensor fill a block of memory, in any order of dimensions.
+#[pyfunction]
+pub fn is_dense(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(describe(tensor.py())?.tensor(tensor)?.is_dense())
+}
+
+/// The tensors of a step as Python has them. Each list has one for each parameter.
+pub struct Lists<'a, 'py> {
+    pub parameters: &'a Bound<'py, PyList>,
+    /// A gradient that is None makes its tensor inactive: nothing else of it is read.
+    pub gradients: Option<&'a Bound<'py, PyList>>,
+    pub state: &'a [Bound<'py, PyList>],
+    /// Tensors like the parameters, which are written.
+    pub to: Option<&'a Bound<'py, PyList>>,
+}
+
+/// The tensors of a step, with their addresses.
 pub struct Read {
     pub tensors: Vec<Tensor>,
     pub x: Vector,
     pub gradient: Vector,
     pub state: Vec<Vector>,
+    pub to: Vector,
 }
 
 fn mismatch(vector: isize, index: usize, what: &'static str, text: String) -> PyErr {
     TensorMismatch::new_err((vector, index, what, text))
 }
 
-/// Reads the addresses of the tensors of a step, and checks that it can use them.
-///
-/// There are options for each tensor. A gradient that is None makes its tensor inactive: nothing else of it is read.
-pub fn read<'py>(
-    options: &[TensorOptions],
-    parameters: &Bound<'py, PyList>,
-    gradients: Option<&Bound<'py, PyList>>,
-    state: &[Bound<'py, PyList>],
-) -> PyResult<Read> {
+/// Describes a tensor, and checks that it is one on the CPU.
+fn describe_on_cpu<'a>(
+    (describe, tensor_type): (&Describe, &Bound<'_, PyAny>),
+    vector: isize,
+    index: usize,
+    tensor: &'a Bound<'_, PyAny>,
+) -> PyResult<Found<'a>> {
+    if !tensor.is_instance(tensor_type)? {
+        return Err(mismatch(vector, index, "tensor", format!("it is no tensor but {}", tensor.get_type())));
+    }
+    let found =
+        describe.tensor(tensor).map_err(|error| mismatch(vector, index, "tensor", error.to_string()))?;
+    if !found.cpu {
+        return Err(mismatch(vector, index, "device", "it is not on the CPU".to_string()));
+    }
+    Ok(found)
+}
+
+/// Reads the addresses of the tensors of a step, and checks that passes can use them. There are options for each tensor.
+pub fn read(options: &[TensorOptions], lists: &Lists<'_, '_>) -> PyResult<Read> {
+    let Lists { parameters, gradients, state, to } = *lists;
     let count = parameters.len();
-    let lists = gradients.into_iter().chain(state);
-    if options.len() != count || lists.into_iter().any(|list| list.len() != count) {
+    let mut others = gradients.into_iter().chain(state).chain(to);
+    if options.len() != count || others.any(|list| list.len() != count) {
         return Err(PyTypeError::new_err("the lists of a step must have one entry for each parameter"));
     }
     let py = parameters.py();
-    let look = look(py)?;
     let tensor_type = py.import("torch")?.getattr("Tensor")?;
-    fn see<'a>(
-        (look, tensor_type): (&Look, &Bound<'_, PyAny>),
-        vector: isize,
-        index: usize,
-        tensor: &'a Bound<'_, PyAny>,
-    ) -> PyResult<Found<'a>> {
-        if !tensor.is_instance(tensor_type)? {
-            return Err(mismatch(
-                vector,
-                index,
-                "tensor",
-                format!("it is no tensor but {}", tensor.get_type()),
-            ));
-        }
-        let found = look.at(tensor).map_err(|error| mismatch(vector, index, "tensor", error.to_string()))?;
-        if !found.cpu {
-            return Err(mismatch(vector, index, "device", "it is not on the CPU".to_string()));
-        }
-        Ok(found)
-    }
-    let how = (look, &tensor_type);
-    let vector = |narrow| Vector { addresses: Vec::with_capacity(count), narrow };
+    let describe = (describe(py)?, &tensor_type);
+    let vector = |narrow| Vector { addresses: Vec::with_capacity(count), narrow, factor: None };
     let mut read = Read {
         tensors: Vec::with_capacity(count),
         x: vector(true),
         gradient: vector(true),
         state: state.iter().map(|_| vector(false)).collect(),
+        to: vector(true),
     };
     // Ranges of memory, and whether a pass may change them.
     let mut ranges = Vec::with_capacity(count * (2 + state.len()));
@@ -241,22 +251,18 @@ pub fn read<'py>(
         let gradient = gradients.map(|list| list.get_item(index)).transpose()?;
         if gradient.as_ref().is_some_and(|gradient| gradient.is_none()) {
             read.tensors.push(Tensor { len: 0, float: Float::F32, options: options[index], active: false });
-            read.x.addresses.push(0);
-            read.gradient.addresses.push(0);
-            read.state.iter_mut().for_each(|vector| vector.addresses.push(0));
+            for vector in [&mut read.x, &mut read.gradient, &mut read.to].into_iter().chain(&mut read.state) {
+                vector.addresses.push(0);
+            }
             continue;
         }
-        let here = see(how, PARAMETERS, index, &parameter)?;
+        let here = describe_on_cpu(describe, PARAMETERS, index, &parameter)?;
         let Some(float) = here.float else {
             return Err(mismatch(PARAMETERS, index, "dtype", "it does not hold floats".to_string()));
         };
         if !here.is_dense() {
-            return Err(mismatch(
-                PARAMETERS,
-                index,
-                "layout",
-                "its numbers do not fill a block of memory".to_string(),
-            ));
+            let text = "its elements do not fill a block of memory".to_string();
+            return Err(mismatch(PARAMETERS, index, "layout", text));
         }
         let len = here.len();
         let mut take = |vector: isize, found: &Found, want: Float, to: &mut Vector, changes: bool| {
@@ -269,12 +275,11 @@ pub fn read<'py>(
                 return Err(mismatch(vector, index, "shape", text));
             }
             if !found.is_laid_out_as(&here) || !found.address.is_multiple_of(want.bytes()) {
-                return Err(mismatch(
-                    vector,
-                    index,
-                    "layout",
-                    "its numbers stand in another order".to_string(),
-                ));
+                let text = "its elements have another order in memory".to_string();
+                return Err(mismatch(vector, index, "layout", text));
+            }
+            if len > 0 && found.address == 0 {
+                return Err(mismatch(vector, index, "memory", "it has no memory".to_string()));
             }
             to.addresses.push(found.address);
             if len > 0 {
@@ -284,11 +289,16 @@ pub fn read<'py>(
         };
         take(PARAMETERS, &here, float, &mut read.x, true)?;
         if let Some(gradient) = gradient {
-            take(GRADIENTS, &see(how, GRADIENTS, index, &gradient)?, float, &mut read.gradient, false)?;
+            let found = describe_on_cpu(describe, GRADIENTS, index, &gradient)?;
+            take(GRADIENTS, &found, float, &mut read.gradient, false)?;
         }
-        for (at, (list, to)) in state.iter().zip(&mut read.state).enumerate() {
-            let vector = at as isize;
-            take(vector, &see(how, vector, index, &list.get_item(index)?)?, float.wide(), to, true)?;
+        for (at, (list, vector)) in state.iter().zip(&mut read.state).enumerate() {
+            let (at, tensor) = (at as isize, list.get_item(index)?);
+            take(at, &describe_on_cpu(describe, at, index, &tensor)?, float.wide(), vector, true)?;
+        }
+        if let Some(to) = to {
+            let tensor = to.get_item(index)?;
+            take(TO, &describe_on_cpu(describe, TO, index, &tensor)?, float, &mut read.to, true)?;
         }
         read.tensors.push(Tensor { len, float, options: options[index], active: true });
     }
@@ -306,14 +316,4 @@ pub fn read<'py>(
         }
     }
     Ok(read)
-}
-
-/// Reads the addresses of tensors that stand beside the parameters and are like them, to be written.
-pub fn read_like<'py>(parameters: &Read, list: &Bound<'py, PyList>) -> PyResult<Vector> {
-    let other = read(&vec![TensorOptions::PLAIN; list.len()], list, None, &[])?;
-    let shape = |read: &Read| read.tensors.iter().map(|t| (t.len, t.float)).collect::<Vec<_>>();
-    if shape(&other) != shape(parameters) {
-        return Err(PyTypeError::new_err("the tensors are not like the parameters"));
-    }
-    Ok(other.x)
 }
