@@ -39,8 +39,7 @@ with tempfile.TemporaryDirectory() as folder:
         report_to=[],
         use_cpu=True,
         disable_tqdm=True,
-        weight_decay=0.1,
-        **untuned.hugging_face_arguments(),  # no clipping, no schedule
+        **untuned.hugging_face_arguments(),  # no clipping, no schedule, the method's weight decay
     )
     trainer = Trainer(
         model=model,
