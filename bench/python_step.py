@@ -41,10 +41,12 @@ def peers() -> dict:
 
 
 def prepare(optimizer: torch.optim.Optimizer) -> None:
-    """Turns all gradients around, because methods that estimate a distance would grow without end in one direction. Then differentiates
-    a loss of 3 that adds 0 to one gradient: the timed step is a bare `step()`, as in a training loop."""
+    """Turns all gradients around, because methods that estimate a distance would grow without end in one direction. The first tensor's
+    comes last, as in a backward pass. Then differentiates a loss of 3 that adds 0 to one gradient: the timed step is a bare `step()`, as
+    in a training loop."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    torch._foreach_neg_([p.grad for p in parameters])
+    for parameter in reversed(parameters):
+        parameter.grad.neg_()
     (3.0 + 0.0 * parameters[-1].sum()).backward()
 
 

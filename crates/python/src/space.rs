@@ -102,6 +102,30 @@ impl Memory {
     fn is_plain(&self) -> bool {
         self.narrow.is_none() && self.factor.is_none()
     }
+
+    /// The elements from `start` on, as many as the tile has: where they are, or converted in the tile.
+    fn numbers<T: Wide>(self, tile: &mut [T], start: usize) -> &[T] {
+        if !self.is_plain() {
+            return load(tile, self, start);
+        }
+        // SAFETY: see the safety section of `impl Space for Tensors`.
+        unsafe { std::slice::from_raw_parts((self.address as *const T).add(start), tile.len()) }
+    }
+
+    /// The same, to be changed. Those in the tile are not [stored](store).
+    fn numbers_mut<T: Wide>(self, tile: &mut [T], start: usize) -> &mut [T] {
+        if !self.is_plain() {
+            return load(tile, self, start);
+        }
+        // SAFETY: see the safety section of `impl Space for Tensors`.
+        unsafe { std::slice::from_raw_parts_mut((self.address as *mut T).add(start), tile.len()) }
+    }
+}
+
+/// `each` of each entry and its index.
+fn indexed<A, B, const N: usize>(entries: [A; N], mut each: impl FnMut(usize, A) -> B) -> [B; N] {
+    let mut indices = 0..;
+    entries.map(|entry| each(indices.next().unwrap_or(N), entry))
 }
 
 /// A part of a tensor.
@@ -157,9 +181,12 @@ impl Tensors {
         self.tasks.push(self.parts.len());
     }
 
-    /// Runs each task on a thread.
-    fn run(&self, work: impl Fn(usize, Part) + Sync) {
-        threads::run(self.threads, self.tasks.len().saturating_sub(1), &|task| {
+    /// Runs each task on a thread. Measurements begin with the first tensor, whose gradient a backward pass writes last, and changes with
+    /// the last one, which was measured last: both find the end of what went before in the cache.
+    fn run(&self, backwards: bool, work: impl Fn(usize, Part) + Sync) {
+        let count = self.tasks.len().saturating_sub(1);
+        threads::run(self.threads, count, &|task| {
+            let task = if backwards { count - 1 - task } else { task };
             (self.tasks[task]..self.tasks[task + 1]).for_each(|at| work(at, self.parts[at]));
         });
     }
@@ -194,7 +221,7 @@ impl Tensors {
     ) {
         let mut sums = vec![[0.0; K]; self.parts.len()];
         let to = Slots(sums.as_mut_ptr());
-        self.run(|at, part| {
+        self.run(false, |at, part| {
             let info = self.info(part.tensor, decay);
             let found = match self.tensors[part.tensor].float.wide() {
                 Float::F64 => self.measure_part::<f64, F, S, R, K>(part, scalars, info, read),
@@ -238,27 +265,32 @@ impl Tensors {
                 move || slices::change::<T, F, S, M, R>(scalars, info, change, read),
             );
         }
+        // Vectors that need no conversion are used where they are.
         let (mut changed, mut given) = ([[T::of(0.0); TILE]; M], [[T::of(0.0); TILE]; R]);
+        let mut before = [T::of(0.0); TILE];
         for start in (0..part.len).step_by(TILE) {
             let len = TILE.min(part.len - start);
-            for (to, from) in changed.iter_mut().zip(change).chain(given.iter_mut().zip(read)) {
-                load(&mut to[..len], from, start);
+            let to = indexed(changed.each_mut(), |v, tile| match slowed[v] {
+                true => load(&mut tile[..len], change[v], start),
+                false => change[v].numbers_mut(&mut tile[..len], start),
+            });
+            let from = indexed(given.each_mut(), |v, tile| read[v].numbers(&mut tile[..len], start));
+            for (to, _) in to.iter().zip(slowed).filter(|(_, slowed)| *slowed) {
+                before[..len].copy_from_slice(to);
             }
-            let before = slowed.contains(&true).then_some(changed);
-            let (to, from) =
-                (changed.each_mut().map(|tile| &mut tile[..len]), given.each_ref().map(|tile| &tile[..len]));
             Arch::new().dispatch(
                 #[inline(always)]
                 move || slices::change::<T, F, S, M, R>(scalars, info, to, from),
             );
-            if let Some(before) = before {
-                for ((to, from), _) in
-                    changed.iter_mut().zip(before).zip(slowed).filter(|(_, slowed)| *slowed)
-                {
-                    to.iter_mut().zip(from).for_each(|(to, from)| *to = from + T::of(rate) * (*to - from));
+            for ((tile, to), slowed) in changed.iter_mut().zip(change).zip(slowed) {
+                if slowed {
+                    let pairs = tile[..len].iter_mut().zip(&before);
+                    pairs.for_each(|(to, &from)| *to = from + T::of(rate) * (*to - from));
+                }
+                if slowed || !to.is_plain() {
+                    store(&tile[..len], to, start);
                 }
             }
-            changed.iter().zip(change).for_each(|(from, to)| store(&from[..len], to, start));
         }
     }
 
@@ -282,8 +314,8 @@ impl Tensors {
         let (mut given, mut sums) = ([[T::of(0.0); TILE]; R], Sums::ZERO);
         for start in (0..part.len).step_by(TILE) {
             let len = TILE.min(part.len - start);
-            given.iter_mut().zip(read).for_each(|(to, from)| load(&mut to[..len], from, start));
-            let (read, before) = (given.each_ref().map(|tile| &tile[..len]), sums);
+            let read = indexed(given.each_mut(), |v, tile| read[v].numbers(&mut tile[..len], start));
+            let before = sums;
             sums = Arch::new().dispatch(
                 #[inline(always)]
                 move || slices::measure::<T, F, S, R, K>(scalars, info, read, before),
@@ -366,7 +398,7 @@ impl Wide for f64 {
 }
 
 /// Reads numbers from `start` on.
-fn load<T: Wide>(to: &mut [T], Memory { address, narrow, factor }: Memory, start: usize) {
+fn load<T: Wide>(to: &mut [T], Memory { address, narrow, factor }: Memory, start: usize) -> &mut [T] {
     // SAFETY: see the safety section of `impl Space for Tensors`.
     unsafe {
         match narrow {
@@ -381,6 +413,7 @@ fn load<T: Wide>(to: &mut [T], Memory { address, narrow, factor }: Memory, start
     if let Some(factor) = factor {
         to.iter_mut().for_each(|v| *v = T::of(factor) * *v);
     }
+    to
 }
 
 /// Writes numbers from `start` on.
@@ -455,7 +488,7 @@ impl Space for Tensors {
         read: [&Vector; R],
     ) {
         let change = change.map(|vector| &*vector);
-        self.run(|_, part| {
+        self.run(true, |_, part| {
             let info = self.info(part.tensor, decay);
             match self.tensors[part.tensor].float.wide() {
                 Float::F64 => self.change_part::<f64, F, S, M, R>(part, scalars, info, change, read),

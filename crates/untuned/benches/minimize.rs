@@ -62,27 +62,9 @@ fn a_million(c: &mut Criterion) {
     group.sample_size(20);
     group.throughput(Throughput::Elements(STEPS));
     group.bench_function("floor: 100 steps", |b| b.iter(|| bare_passes(problem.as_ref(), STEPS)));
-    group.bench_function("the same, in place with a copy of the best, 100 steps", |b| {
-        b.iter(|| copying_passes(problem.as_ref(), STEPS));
-    });
     group
         .bench_function("minimize, 100 steps", |b| b.iter(|| run(problem.as_ref(), "inexact-polyak", STEPS)));
     group.finish();
-}
-
-/// As [`bare_passes`], with the other way to keep the best iterate: a copy of it, and the update in place.
-fn copying_passes(problem: &dyn Problem, steps: u64) -> f64 {
-    let start = problem.start();
-    let (mut x, mut best, mut gradient) = (start.clone(), vec![0.0; MANY], vec![0.0; MANY]);
-    let mut sum = 0.0;
-    for _ in 0..steps {
-        sum += problem.value_and_gradient(&x, &mut gradient);
-        sum += bare_read(&gradient) as f64;
-        best.copy_from_slice(&x);
-        step_in_place(&mut x, 1e-9, &gradient);
-    }
-    black_box((&start, &best));
-    sum
 }
 
 /// `x ← x − size·g`.

@@ -204,7 +204,7 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
         let dimension = self.check(x0)?;
         let Ok(mut session) = Session::new(method, DenseF64::new(dimension));
         let (mut x, mut gradient) = (x0.to_vec(), vec![0.0; dimension]);
-        // The point that a step was made from. It is copied only where it may be the best one, or where somebody looks at it.
+        // The point that a step was made from, where it may be the best one, or somebody looks at it.
         let mut from = x0.to_vec();
         let mut best = Snapshot { step: 0, loss: f64::INFINITY, x: x0.to_vec() };
         let kind = self.average.map(Average::check).transpose()?;
@@ -218,11 +218,12 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
         let (outcome, loss) = loop {
             let loss = problem.value_and_gradient(&x, &mut gradient);
             let is_lowest = loss <= best.loss;
-            if is_lowest || seen {
-                from.copy_from_slice(&x);
-            }
             let (answer, grad_norm) = if step < steps {
-                let answer = session.advance(loss, &mut x, &gradient);
+                let answer = if is_lowest || seen {
+                    session.advance_from(loss, &mut x, &mut from, &gradient)
+                } else {
+                    session.advance(loss, &mut x, &gradient)
+                };
                 let grad_norm = session.seen().map_or(f64::NAN, |seen| seen.grad_norm);
                 (answer.map_err(|error| ended(error, step)), grad_norm)
             } else {
@@ -235,7 +236,8 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
                 (Err(end), grad_norm)
             };
             let next = answer.ok();
-            let iterate = Iterate { step, x: &from, gradient: &gradient, loss, grad_norm, next };
+            let here = if next.is_some() { &from } else { &x };
+            let iterate = Iterate { step, x: here, gradient: &gradient, loss, grad_norm, next };
             let stopped = self.show(&iterate, &mut trace);
             let is_best = is_lowest && loss.is_finite() && grad_norm.is_finite();
             if is_best {
@@ -251,7 +253,7 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
             };
             if let Some(outcome) = end {
                 if is_best {
-                    best.x.copy_from_slice(&from);
+                    best.x.copy_from_slice(here);
                 }
                 break (outcome, loss);
             }

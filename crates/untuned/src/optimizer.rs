@@ -78,6 +78,12 @@ pub trait Optimizer {
         None
     }
 
+    /// Whether a step takes the current point from [`Points::from`] where there is one, and then only writes `x`. For scalar rules.
+    #[doc(hidden)]
+    fn steps_from(&self) -> bool {
+        false
+    }
+
     /// A warning if the run looks wrong: an estimate that never moves, or a rate that grows without bound.
     fn warning(&self) -> Option<String> {
         None
@@ -192,6 +198,8 @@ pub fn named<V, const N: usize>(state: &mut [V]) -> [&mut V; N] {
 /// The points that a rule may go back to.
 #[derive(Debug)]
 pub(crate) struct Points<'a, S: Space> {
+    /// The current point, where `x` is memory for the next one.
+    pub(crate) from: Option<&'a S::Vector>,
     pub(crate) x0: Option<&'a S::Vector>,
     pub(crate) origin_gradient: Option<&'a mut S::Vector>,
     pub(crate) best: Option<[&'a mut S::Vector; 2]>,
@@ -223,15 +231,6 @@ pub const MOST_SUMS: usize = 8;
 pub(crate) enum Loss<'a> {
     Known(Option<f64>),
     Reserved(&'a mut dyn FnMut(&[f64]) -> Option<f64>),
-}
-
-impl Loss<'_> {
-    pub(crate) fn reborrow(&mut self) -> Loss<'_> {
-        match self {
-            Loss::Known(loss) => Loss::Known(*loss),
-            Loss::Reserved(of) => Loss::Reserved(&mut **of),
-        }
-    }
 }
 
 /// A step in the making: a method observes the point through it, and changes vectors in its space.
@@ -435,10 +434,10 @@ impl<R: StepRule> Optimizer for R {
         context.needs.allow(&next, &seen)?;
         let size = next.size * context.options.rate;
         check_held::<S>(&seen, &[size, size * seen.grad_norm])?;
-        let Points { x0, mut origin_gradient, mut best, kept } = points;
+        let Points { from, x0, mut origin_gradient, mut best, kept } = points;
         if let (Some([point, point_gradient]), Some(loss)) = (&mut best, seen.loss) {
             if kept.best.is_none_or(|lowest| loss <= lowest) {
-                context.space.copy(x, point);
+                context.space.copy(from.unwrap_or(x), point);
                 context.space.copy(gradient, point_gradient);
                 kept.best = Some(loss);
             }
@@ -448,16 +447,20 @@ impl<R: StepRule> Optimizer for R {
             kept.origin = true;
         }
         let decay = size * context.options.weight_decay;
-        match (next.from, best, x0.zip(origin_gradient)) {
-            (Point::Best, Some([best, gradient]), _) => {
-                context.change(DescendFrom, [size], decay, [x], [best, gradient])
-            }
-            (Point::Origin, _, Some((x0, gradient))) => {
-                context.change(DescendFrom, [size], decay, [x], [x0, gradient])
-            }
-            _ => context.change(Descend, [size], decay, [x], [gradient]),
+        let (from, gradient) = match (next.from, best, x0.zip(origin_gradient)) {
+            (Point::Best, Some([best, best_gradient]), _) => (Some(&*best), &*best_gradient),
+            (Point::Origin, _, Some((x0, origin_gradient))) => (Some(x0), &*origin_gradient),
+            _ => (from, gradient),
+        };
+        match from {
+            Some(from) => context.change(DescendFrom, [size], decay, [x], [from, gradient]),
+            None => context.change(Descend, [size], decay, [x], [gradient]),
         }
         Ok(Step { size, ..next })
+    }
+
+    fn steps_from(&self) -> bool {
+        true
     }
 
     fn clips(&self) -> bool {

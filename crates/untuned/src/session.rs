@@ -229,7 +229,19 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         x: &mut S::Vector,
         gradient: &S::Vector,
     ) -> Result<Report, SessionError<S::Error>> {
-        self.step(x, gradient, Loss::Known(Some(loss)))
+        self.step(x, None, gradient, Loss::Known(Some(loss)))
+    }
+
+    /// [`Session::advance`], after which `previous` is the point that the step was made from. A rule writes the new point into the memory
+    /// of `previous`, which takes no copy.
+    pub(crate) fn advance_from(
+        &mut self,
+        loss: f64,
+        x: &mut S::Vector,
+        previous: &mut S::Vector,
+        gradient: &S::Vector,
+    ) -> Result<Report, SessionError<S::Error>> {
+        self.step(x, Some(previous), gradient, Loss::Known(Some(loss)))
     }
 
     /// Makes a step whose loss is computed from the [reserved](Session::reserving) numbers, once they are read. `None` stands for a
@@ -247,13 +259,14 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         loss: impl FnOnce(&[f64]) -> Option<f64>,
     ) -> Result<Report, SessionError<S::Error>> {
         let mut loss = Some(loss);
-        self.step(x, gradient, Loss::Reserved(&mut |read| loss.take().and_then(|loss| loss(read))))
+        self.step(x, None, gradient, Loss::Reserved(&mut |read| loss.take().and_then(|loss| loss(read))))
     }
 
     #[inline(always)]
     fn step(
         &mut self,
         x: &mut S::Vector,
+        previous: Option<&mut S::Vector>,
         gradient: &S::Vector,
         loss: Loss<'_>,
     ) -> Result<Report, SessionError<S::Error>> {
@@ -261,7 +274,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         if starts {
             self.start(x).map_err(SessionError::Device)?;
         }
-        let result = self.step_from(x, gradient, loss);
+        let result = self.step_from(x, previous, gradient, loss);
         if starts && result.is_err() {
             // The next step may be from another point: that one is then the start.
             self.vectors = None;
@@ -273,8 +286,9 @@ impl<M: Optimizer, S: Space> Session<M, S> {
     fn step_from(
         &mut self,
         x: &mut S::Vector,
+        mut previous: Option<&mut S::Vector>,
         gradient: &S::Vector,
-        mut loss: Loss<'_>,
+        loss: Loss<'_>,
     ) -> Result<Report, SessionError<S::Error>> {
         let Session {
             method,
@@ -319,7 +333,11 @@ impl<M: Optimizer, S: Space> Session<M, S> {
             gradient,
             x0: x0.filter(|_| needs.x0_norm),
             x0_norm: numbers.x0_norm,
-            loss: loss.reborrow(),
+            // The same, for a shorter time.
+            loss: match loss {
+                Loss::Known(loss) => Loss::Known(loss),
+                Loss::Reserved(of) => Loss::Reserved(of),
+            },
             reserved: at,
             norm_measured: needs.grad_sum,
             measured: at + OWN,
@@ -328,7 +346,14 @@ impl<M: Optimizer, S: Space> Session<M, S> {
             seen: &mut *seen,
         };
         let mut kept = numbers.kept;
+        let swaps = previous.is_some() && method.steps_from();
+        match &mut previous {
+            Some(previous) if swaps => std::mem::swap(x, *previous),
+            Some(previous) => space.copy(x, previous),
+            None => {}
+        }
         let points = Points {
+            from: previous.as_deref().filter(|_| swaps),
             x0,
             origin_gradient: origin_gradient.as_mut(),
             best: best.as_mut().map(|best| best.each_mut()),
@@ -337,6 +362,9 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         let vectors = Vectors { x: &mut *x, gradient, state, points };
         let made = method.step(&mut context, vectors);
         let x0_norm = context.x0_norm;
+        if let (Err(_), Some(previous), true) = (&made, previous, swaps) {
+            std::mem::swap(x, previous);
+        }
         let made = made?;
         if begun.is_some() {
             *mean = begun;

@@ -93,6 +93,9 @@ macro_rules! optimizers {
             ) {
                 each!(self, method => method.write_evaluation_point(space, x, state, to))
             }
+            fn steps_from(&self) -> bool {
+                each!(self, method => method.steps_from())
+            }
             fn clips(&self) -> bool {
                 each!(self, method => method.clips())
             }
