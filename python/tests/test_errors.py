@@ -285,38 +285,6 @@ def test_double_backward():
     assert optimizer.steps == 1 and x.requires_grad and x.is_leaf and x.grad_fn is None
 
 
-def test_forks():
-    """A DataLoader's workers, and a child that trains."""
-
-    class Numbers(torch.utils.data.Dataset):
-        def __len__(self):
-            return 8
-
-        def __getitem__(self, i):
-            return torch.full((600, 200), float(i))
-
-    x = torch.nn.Parameter(torch.zeros(600, 200))
-    optimizer = untuned.PolyakAdam([x], total_steps=50)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for batch in torch.utils.data.DataLoader(Numbers(), 2, num_workers=2, multiprocessing_context="fork"):
-            optimizer.zero_grad()
-            (x - batch).square().mean().backward()
-            optimizer.step()
-    assert optimizer.steps == 4
-    import os
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        child = os.fork()
-        if child == 0:
-            torch.set_num_threads(1)
-            x.grad = torch.ones_like(x)
-            optimizer.step(1.0)
-            os._exit(0 if optimizer.steps == 5 else 1)
-    assert os.waitpid(child, 0)[1] == 0
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_signatures(name):
     method = next(m for m in untuned.methods() if m.name == name)

@@ -32,10 +32,8 @@ def _signature(method: Method) -> list[inspect.Parameter]:
             )
         )
     taken = {parameter.name for parameter in parameters}
-    for parameter in list(inspect.signature(Optimizer.__init__).parameters.values())[4:]:
-        if parameter.name not in taken:
-            parameters.append(parameter)
-    return parameters
+    shared = list(inspect.signature(Optimizer.__init__).parameters.values())[4:]
+    return parameters + [parameter for parameter in shared if parameter.name not in taken]
 
 
 def _doc(method: Method) -> str:
@@ -101,7 +99,8 @@ def optimizer(spec: str, params: Any, total_steps: int | None = None, **kwargs: 
     twice = set(given) & set(kwargs)
     if twice:
         raise ValueError(f"`{spec}` and the arguments both give {sorted(twice)}")
-    return globals()[CLASSES[name]](params, total_steps, **given, **kwargs)
+    made: Optimizer = globals()[CLASSES[name]](params, total_steps, **given, **kwargs)
+    return made
 
 
 def hugging_face_arguments(method: str | type[Optimizer] = "polyak-adam") -> dict[str, Any]:

@@ -127,8 +127,10 @@ def _listen_to_backward() -> None:
             given = tuple(given)
             if grad_tensors is not None:
                 grad_tensors = given
-        watching = [(optimizer, _trained(optimizer)) for optimizer in list(listeners)]
-        watching = [(optimizer, parameters, _before(optimizer, parameters)) for optimizer, parameters in watching]
+        watching = []
+        for optimizer in list(listeners):
+            parameters = _trained(optimizer)
+            watching.append((optimizer, parameters, _before(optimizer, parameters)))
         values = _losses(roots, given)
         original(tensors, grad_tensors, *args, **kwargs)
         for optimizer, parameters, before in watching:
@@ -200,7 +202,7 @@ def _listen_to_scalers() -> None:
 
     for each in classes(base):
         _listen_to_scaler(each)
-    base.__init__ = init
+    base.__init__ = init  # type: ignore[method-assign]
 
 
 if not hasattr(torch.autograd.backward, "_untuned"):

@@ -18,7 +18,7 @@ def is_sharded(tensor: torch.Tensor) -> bool:
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """The part of a tensor that this rank has."""
-    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[operator]
+    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def like(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
@@ -66,8 +66,8 @@ def _fsdp_groups() -> Iterator[Any]:
         from torch.distributed._composable_state import _module_state_mapping as states
     except ImportError:
         return
-    for state in list(states.values()):
-        state = state() if isinstance(state, weakref.ref) else state
+    for known in list(states.values()):
+        state: Any = known() if isinstance(known, weakref.ref) else known
         groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
         yield from (group for group in groups if hasattr(group, "fsdp_params"))
 

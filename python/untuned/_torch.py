@@ -246,7 +246,7 @@ class Optimizer(torch.optim.Optimizer):
         saved = groups[0].get(_KEY) if groups else None
         if saved is None:
             raise ValueError("this is not the state of an untuned optimizer")
-        numbers = json.loads(bytes(saved.cpu().numpy().tobytes() if hasattr(saved, "numpy") else saved))
+        numbers: dict[str, Any] = json.loads(bytes(saved.cpu().numpy().tobytes() if hasattr(saved, "numpy") else saved))
         found = numbers.get("format", 0)
         if found != _FORMAT:
             age, remedy = ("a newer", ": update untuned") if found > _FORMAT else ("an older", "")
@@ -587,8 +587,10 @@ class Optimizer(torch.optim.Optimizer):
                 ) from None
             self._refuse(text, parameters, gradients)
             return
+        finally:
+            # Ctrl-C comes when the step is made.
+            self._read_progress()
         self._refusals = 0
-        self._read_progress()
         changed = [p for p, g in zip(parameters, gradients) if g is not None]
         _increment_versions(changed)
         largest = max(float(group["lr"]) for group in self.param_groups)
@@ -788,10 +790,18 @@ class Optimizer(torch.optim.Optimizer):
                 _increment_versions(parameters)
             yield self
         finally:
-            if trained:
-                with torch.no_grad():
-                    torch._foreach_copy_(here, trained)
+            # Ctrl-C waits until the trained point is back.
+            interrupt = None
+            while trained:
+                try:
+                    with torch.no_grad():
+                        torch._foreach_copy_(here, trained)
+                    trained = []
+                except KeyboardInterrupt as error:
+                    interrupt = error
             self._evaluating = False
+            if interrupt is not None:
+                raise interrupt
 
     # Saving
 
@@ -874,9 +884,10 @@ class Optimizer(torch.optim.Optimizer):
         self._make_session(numbers["method"], numbers["total_steps"], numbers["averaging"])
         self._use_numbers(numbers)
         self._matched = set()
+        saved: Any = self._slots
         self._slots = [
             [Slot(tensor, name, no_decay, shape) for tensor, (name, shape, no_decay) in zip(group["params"], slots)]
-            for group, slots in zip(self.param_groups, self._slots)
+            for group, slots in zip(self.param_groups, saved)
         ]
         self._note_shards()
         self._reset()

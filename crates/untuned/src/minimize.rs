@@ -207,10 +207,10 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
         // The point that a step was made from, where it may be the best one, or somebody looks at it.
         let mut from = x0.to_vec();
         let mut best = Snapshot { step: 0, loss: f64::INFINITY, x: x0.to_vec() };
-        let kind = self.average.map(Average::check).transpose()?;
+        let mut average = self.average.map(Average::check).transpose()?.map(|kind| (kind, x0.to_vec()));
         // A method's own point stands for the average.
         let own = session.has_evaluation_point();
-        let mut average = kind.map(|kind| (kind, x0.to_vec()));
+        let is_rule = session.method().steps_from();
         let traced = self.trace && dimension <= TRACED_DIMENSIONS;
         let seen = traced || (average.is_some() && !own) || !self.observers.is_empty();
         let (mut trace, mut below_bound, mut step) = (Vec::new(), 0, 0);
@@ -219,11 +219,16 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
             let loss = problem.value_and_gradient(&x, &mut gradient);
             let is_lowest = loss <= best.loss;
             let (answer, grad_norm) = if step < steps {
-                let answer = if is_lowest || seen {
-                    session.advance_from(loss, &mut x, &mut from, &gradient)
-                } else {
-                    session.advance(loss, &mut x, &gradient)
-                };
+                // The new best point takes the memory of the last one: fewer buffers are in the cache.
+                let replaces = is_lowest && is_rule;
+                if replaces {
+                    std::mem::swap(&mut best.x, &mut from);
+                }
+                let previous = Some(&mut from).filter(|_| is_lowest || seen);
+                let answer = session.advance_from(loss, &mut x, previous, &gradient);
+                if replaces && answer.is_err() {
+                    std::mem::swap(&mut best.x, &mut from);
+                }
                 let grad_norm = session.seen().map_or(f64::NAN, |seen| seen.grad_norm);
                 (answer.map_err(|error| ended(error, step)), grad_norm)
             } else {
@@ -274,8 +279,8 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
             }
             Snapshot { step, loss: problem.value(&point), x: point }
         });
-        let stopped = matches!(outcome, Outcome::Stopped { .. });
-        let last = Snapshot { step, loss, x: if stopped { from } else { x } };
+        let last =
+            Snapshot { step, loss, x: if matches!(outcome, Outcome::Stopped { .. }) { from } else { x } };
         let warning = session.method().warning();
         Ok(Run { outcome, last, best, average, below_bound, warning, trace })
     }

@@ -233,15 +233,15 @@ impl<M: Optimizer, S: Space> Session<M, S> {
     }
 
     /// [`Session::advance`], after which `previous` is the point that the step was made from. A rule writes the new point into the memory
-    /// of `previous`, which takes no copy.
+    /// of `previous`: that takes no copy, and `previous` is as it was where the step is refused.
     pub(crate) fn advance_from(
         &mut self,
         loss: f64,
         x: &mut S::Vector,
-        previous: &mut S::Vector,
+        previous: Option<&mut S::Vector>,
         gradient: &S::Vector,
     ) -> Result<Report, SessionError<S::Error>> {
-        self.step(x, Some(previous), gradient, Loss::Known(Some(loss)))
+        self.step(x, previous, gradient, Loss::Known(Some(loss)))
     }
 
     /// Makes a step whose loss is computed from the [reserved](Session::reserving) numbers, once they are read. `None` stands for a

@@ -176,6 +176,23 @@ fn divergence_keeps_the_trace() {
 }
 
 #[test]
+fn a_point_without_a_gradient_is_not_the_best() {
+    let problem = Function::new(vec![3.0], |x: &[f64], gradient: &mut [f64]| {
+        gradient[0] = if x[0] < 1.0 { f64::NAN } else { 2.0 * x[0] };
+        x[0] * x[0]
+    });
+    for spec in ["gd:lr=0.25", "adamw:lr=0.6"] {
+        for trace in [true, false] {
+            let method = spec.parse::<MethodSpec>().unwrap().build(&RunInfo::of(&problem, 10)).unwrap();
+            let run = Minimizer::new(&problem).trace(trace).average(None).run(method, &[3.0], 10).unwrap();
+            let Outcome::Diverged { step } = run.outcome else { panic!("{spec}: {:?}", run.outcome) };
+            assert!(step >= 2 && run.last.x[0] < 1.0 && run.last.step == step, "{spec}");
+            assert_eq!((run.best.step, run.best.loss), (step - 1, run.best.x[0].powi(2)), "{spec}");
+        }
+    }
+}
+
+#[test]
 fn divergence_at_the_start() {
     for (value, slope) in [(f64::NAN, 1.0), (f64::INFINITY, 1.0), (1.0, f64::NAN), (1.0, f64::NEG_INFINITY)] {
         let broken = Function::new(vec![1.0], move |_: &[f64], g: &mut [f64]| {
