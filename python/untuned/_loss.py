@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Iterable, TypeVar
 
 import torch
 from torch.autograd.graph import GradientEdge
@@ -19,11 +19,19 @@ from ._ranks import local
 if TYPE_CHECKING:
     from ._torch import Optimizer
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 #: The optimizers that read the loss.
 listeners: weakref.WeakSet[Optimizer] = weakref.WeakSet()
 
 #: A scaled loss remembers its scale under this name.
 _SCALE = "_untuned_scale"
+
+
+def not_compiled(function: F) -> F:
+    """Lets torch.compile leave a function as it is. It may otherwise compile what a function that it leaves out calls."""
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return function
 
 
 class SeenLoss:
@@ -45,12 +53,14 @@ class SeenLoss:
         return self.sum is not None or self.problem is not None
 
 
+@not_compiled
 def marks(optimizer: Optimizer, parameters: Iterable[torch.Tensor]) -> list[Any]:
     """A mark for each gradient, which differs once somebody has replaced or changed the gradient."""
     found = [None if (g := p.grad) is None else (id(g), g._version) for p in parameters]
     return found + [(id(g), g._version) for g in optimizer._held.tensors()]
 
 
+@not_compiled
 def _trained(optimizer: Optimizer) -> list[torch.Tensor]:
     # The step says what is wrong with parameters.
     with contextlib.suppress(Exception):
@@ -58,6 +68,7 @@ def _trained(optimizer: Optimizer) -> list[torch.Tensor]:
     return optimizer._trained()
 
 
+@not_compiled
 def _before(optimizer: Optimizer, parameters: list[torch.Tensor]) -> list[Any]:
     """Forgets the loss of gradients that the optimizer did not drop itself, as after `Module.zero_grad`."""
     now, seen = marks(optimizer, parameters), optimizer._seen
@@ -70,6 +81,7 @@ def _before(optimizer: Optimizer, parameters: list[torch.Tensor]) -> list[Any]:
     return now
 
 
+@not_compiled
 def _losses(roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> list[tuple[torch.Tensor | str, bool]]:
     """The value of each root, or why it has none, and whether a GradScaler scaled it."""
     values: list[tuple[torch.Tensor | str, bool]] = []
@@ -90,6 +102,7 @@ def _losses(roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> list[tuple[to
     return values
 
 
+@not_compiled
 def _after(
     optimizer: Optimizer, parameters: list[torch.Tensor], before: list[Any], values: list[Any]
 ) -> None:
@@ -110,6 +123,7 @@ def _after(
 def _listen_to_backward() -> None:
     original = torch.autograd.backward
 
+    @not_compiled
     @functools.wraps(original)
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
         # Inside of a backward pass, checkpointing makes others, of no loss.
@@ -136,8 +150,6 @@ def _listen_to_backward() -> None:
         for optimizer, parameters, before in watching:
             _after(optimizer, parameters, before, values)
 
-    # torch.compile leaves it as it is.
-    backward._torchdynamo_disable = True  # type: ignore[attr-defined]
     torch.autograd.backward = backward
 
 

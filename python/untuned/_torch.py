@@ -503,6 +503,7 @@ class Optimizer(torch.optim.Optimizer):
             return set()
         return {p for group, rate in zip(self.param_groups, rates) if rate == 0 for p in group["params"]}
 
+    @_loss.not_compiled
     def step(self, closure: Any = None, *, loss: Any = None) -> Any:
         """Makes a step.
 
@@ -531,9 +532,8 @@ class Optimizer(torch.optim.Optimizer):
             self._step(loss, returned)
         return returned
 
-    # torch.compile leaves the step out by itself.
-    step._torchdynamo_disable = True  # type: ignore[attr-defined]
-
+    # Torch 2.4 does not look at the mark of `step`.
+    @_loss.not_compiled
     def _step(self, loss: Any, returned: Any) -> None:
         self._update_parameters()
         parameters = self._trained()
@@ -706,9 +706,6 @@ class Optimizer(torch.optim.Optimizer):
         value = 0.0 if value is None else value
         # With shards the loss goes with the sums.
         return value if self._sharded else self._ranks.mean(value)
-
-    # Torch 2.4 does not look at the mark of `step`.
-    _step._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def _notice_changes(self) -> None:
         """Warns when gradients have changed since the backward pass."""
@@ -896,12 +893,20 @@ class Optimizer(torch.optim.Optimizer):
 
 def _increment_versions(changed: list[torch.Tensor]) -> None:
     """Increments the versions of tensors that Rust has changed, so that autograd notices."""
+    for tensors in [changed] if _INCREMENTS_LISTS else changed:
+        torch.autograd.graph.increment_version(tensors)
+
+
+def _increments_lists() -> bool:
     try:
-        torch.autograd.graph.increment_version(changed)
+        torch.autograd.graph.increment_version([torch.zeros(1)])
     except (RuntimeError, TypeError):
-        # An older torch takes one tensor.
-        for tensor in changed:
-            torch.autograd.graph.increment_version(tensor)
+        return False
+    return True
+
+
+#: Older versions of torch increment one tensor at a time.
+_INCREMENTS_LISTS = _increments_lists()
 
 
 def _all_zero(gradients: list[Any]) -> bool:
