@@ -1,6 +1,6 @@
 """Times `step()` of the Python package against torch's fused AdamW, interleaved, on a GPT's shapes.
 
-    python bench/python_step.py [--threads 2] [--rounds 60] [--dtype float32] [--methods polyak-adam,prodigy] [--fused-only]
+    python bench/python_step.py [--threads 2] [--rounds 60] [--dtype float32] [--methods polyak-adam,prodigy] [--fused-only] [--tiny]
 
 A round makes one step of each, in turn, so that a machine that others use slows all alike. The table has the median of the rounds, and
 how many times as fast as fused AdamW a step is. Where the official packages are installed, they are timed, too.
@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--methods", default="polyak-adam,adamw,prodigy,schedule-free-adamw")
+    parser.add_argument("--tiny", action="store_true", help="tensors of one number: what a step takes beside the passes over memory")
     parser.add_argument("--fused-only", action="store_true", help="time no other peer than fused AdamW")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -68,9 +69,10 @@ def main() -> None:
     # A name has a comma only between methods.
     for spec in given.methods.split(","):
         makers[f"untuned {spec}"] = lambda ps, spec=spec: untuned.optimizer(spec, ps, total_steps=total)
+    made = [(1,) for _ in shapes()] if given.tiny else shapes()
     runs = {}
     for name, make in makers.items():
-        parameters = [torch.nn.Parameter(0.02 * torch.randn(shape).to(dtype)) for shape in shapes()]
+        parameters = [torch.nn.Parameter(0.02 * torch.randn(shape).to(dtype)) for shape in made]
         for p in parameters:
             p.grad = (1e-3 * torch.randn(p.shape)).to(dtype)
         with warnings.catch_warnings():

@@ -275,7 +275,7 @@ pub enum Point {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 #[serde(rename_all = "kebab-case")]
-// As wide as the numbers beside it: bytes that are written one by one and copied eight at a time make the CPU wait, 4 to 6 ns a step.
+// As wide as the numbers beside it: bytes that are written one by one and copied eight at a time make the CPU wait, about 5 ns a step.
 #[repr(u64)]
 pub enum StepKind {
     /// The formula's value.

@@ -14,7 +14,7 @@ use crate::spec::SpecError;
 
 /// A method at work: its state vectors, the clock, `‖x_0‖`, and the options around a step.
 ///
-/// The parameters and the gradient belong to the caller. Which tensors are frozen, too, is the space's business: it leaves them alone. `minimize`, the program's training loop, its benchmarks and the adapters for
+/// The parameters and the gradient belong to the caller. The space knows which tensors are frozen, and leaves them alone. `minimize`, the program's training loop, its benchmarks and the adapters for
 /// other frameworks all drive methods through this type.
 ///
 /// ```
