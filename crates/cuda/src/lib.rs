@@ -4,6 +4,7 @@
 
 pub mod arithmetic;
 pub mod compile;
+pub mod device;
 pub mod driver;
 pub mod libraries;
 

@@ -44,6 +44,14 @@ pub fn load(device: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Loads the driver alone.
+///
+/// # Errors
+/// When it is missing or too old: how to get it.
+pub fn load_driver(device: &str) -> Result<(), Failure> {
+    found_driver().map(|_| ()).map_err(|reason| Failure { part: device.into(), reason: reason.into() })
+}
+
 /// Loads the compiler alone, which needs no GPU, and says its version.
 ///
 /// # Errors

@@ -9,6 +9,7 @@ use crate::arena::View;
 use crate::random::Site;
 use untuned::formula::{Change, Measure};
 use untuned::space::{SquareDistance, SquareNorm, TensorRange};
+use untuned_cuda::device::MemoryError;
 
 /// Why a device could not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +37,15 @@ pub enum DeviceError {
 impl From<untuned_cuda::Failure> for DeviceError {
     fn from(untuned_cuda::Failure { part, reason }: untuned_cuda::Failure) -> DeviceError {
         DeviceError::Failed { device: part, reason }
+    }
+}
+
+impl From<MemoryError> for DeviceError {
+    fn from(error: MemoryError) -> DeviceError {
+        match error {
+            MemoryError::Failed(failure) => failure.into(),
+            MemoryError::Full { device, needed, free } => DeviceError::OutOfMemory { device, needed, free },
+        }
     }
 }
 

@@ -6,7 +6,8 @@
 #![allow(unsafe_code)]
 
 use super::Cuda;
-use super::driver::Context;
+use untuned_cuda::Failure;
+use untuned_cuda::device::Context;
 use crate::device::{DeviceError, Dropout};
 use cudarc::driver::sys;
 use std::collections::HashMap;
@@ -285,7 +286,7 @@ impl Cuda {
         commands.reading = true;
         // SAFETY: the graph and the stream live.
         if let Err(error) = self.context.check(unsafe { sys::cuGraphLaunch(playable, self.stream) }) {
-            commands.failed = Some(error);
+            commands.failed = Some(error.into());
         }
     }
 
@@ -300,7 +301,8 @@ impl Cuda {
             context.check(sys::cuStreamBeginCapture_v2(self.stream, mode))?;
             let started = collected.iter().try_for_each(|command| self.execute(command));
             let ended = context.check(sys::cuStreamEndCapture(self.stream, &mut graph));
-            started.and(ended)?;
+            started?;
+            ended?;
             let made = context.check(sys::cuGraphInstantiateWithFlags(&mut playable, graph, 0));
             sys::cuGraphDestroy(graph);
             made?;
@@ -325,23 +327,26 @@ impl Cuda {
 
     fn execute(&self, command: &Command) -> Result<(), DeviceError> {
         let (stream, context) = (self.stream, &self.context);
-        match *command {
-            Command::Kernel(launch) => self.execute_kernel(&launch),
-            Command::Product { plan, operands } => self.products.execute(context, stream, plan, operands),
+        let result = match *command {
+            Command::Kernel(launch) => return self.execute_kernel(&launch),
+            Command::Product { plan, operands } => {
+                return self.products.execute(context, stream, plan, operands);
+            }
             // SAFETY (all of these): the addresses are of memory that is as long as the command says.
             Command::Upload { from, to, bytes } => {
-                context.check(unsafe { sys::cuMemcpyHtoDAsync_v2(to, from as *const c_void, bytes, stream) })
+                unsafe { sys::cuMemcpyHtoDAsync_v2(to, from as *const c_void, bytes, stream) }
             }
             Command::Download { from, to, bytes } => {
-                context.check(unsafe { sys::cuMemcpyDtoHAsync_v2(to as *mut c_void, from, bytes, stream) })
+                unsafe { sys::cuMemcpyDtoHAsync_v2(to as *mut c_void, from, bytes, stream) }
             }
             Command::Copy { from, to, bytes } => {
-                context.check(unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) })
+                unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) }
             }
             Command::Fill { to, word, words } => {
-                context.check(unsafe { sys::cuMemsetD32Async(to, word, words, stream) })
+                unsafe { sys::cuMemsetD32Async(to, word, words, stream) }
             }
-        }
+        };
+        Ok(context.check(result)?)
     }
 
     fn execute_kernel(&self, launch: &Launch) -> Result<(), DeviceError> {
@@ -365,12 +370,9 @@ impl Cuda {
                 }
             }
         };
-        self.context.check(result).map_err(|error| match error {
-            DeviceError::Failed { device, reason } => {
-                let reason = format!("{name} over {x}·{y}·{z} blocks of {block} threads: {reason}");
-                DeviceError::Failed { device, reason }
-            }
-            other => other,
+        self.context.check(result).map_err(|Failure { part, reason }| {
+            let reason = format!("{name} over {x}·{y}·{z} blocks of {block} threads: {reason}");
+            DeviceError::from(Failure { part, reason })
         })
     }
 
@@ -382,7 +384,7 @@ impl Cuda {
         }
         self.context.enter();
         // SAFETY: the stream lives.
-        let done = self.context.check(unsafe { sys::cuStreamSynchronize(self.stream) });
+        let done = self.context.check(unsafe { sys::cuStreamSynchronize(self.stream) }).map_err(DeviceError::from);
         commands.reading = false;
         if !commands.collecting {
             super::lock(&self.retired).clear();

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::commands::ARGUMENTS;
-use super::driver::Context;
+use untuned_cuda::device::Context;
 use super::formula::{self, Kernel, Pass};
 use crate::device::DeviceError;
 use cudarc::driver::sys;

@@ -9,7 +9,6 @@
 mod attention;
 mod commands;
 pub mod compile;
-mod driver;
 mod embedding;
 pub mod formula;
 mod head;
@@ -29,13 +28,13 @@ use crate::device::{
 use commands::{Command, Commands};
 use compile::Kernels;
 use cudarc::driver::sys;
-use driver::{Context, Memory, Pinned};
 use product::{Matrix, Products, Type};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use untuned::formula::Program;
 use untuned::formula::{Change, Measure};
 use untuned::space::TensorRange;
+use untuned_cuda::device::{Context, Memory, Pinned};
 pub use untuned_cuda::libraries;
 
 /// The widest head of an attention.
@@ -226,6 +225,7 @@ impl Cuda {
     /// When a library, the driver or the GPU is missing, or the GPU is too old.
     #[allow(unsafe_code)]
     pub fn new(ordinal: u32, precision: Precision) -> Result<Self, DeviceError> {
+        libraries::load(&format!("cuda:{ordinal}"))?;
         let context = Context::new(ordinal)?;
         context.enter();
         let mut stream = std::ptr::null_mut();
@@ -260,7 +260,7 @@ impl Cuda {
     /// # Errors
     /// When the driver does not answer.
     pub fn memory(&self) -> Result<(u64, u64), DeviceError> {
-        self.context.memory()
+        Ok(self.context.memory()?)
     }
 
     /// What activations are stored in.
@@ -284,8 +284,8 @@ impl Cuda {
     }
 
     /// Keeps the first error for the next read.
-    fn fail(&self, error: DeviceError) {
-        self.commands().failed.get_or_insert(error);
+    fn fail(&self, error: impl Into<DeviceError>) {
+        self.commands().failed.get_or_insert_with(|| error.into());
     }
 
     /// At least so many bytes for intermediate results. Where there is no room, the next read says so.
@@ -325,7 +325,7 @@ impl Cuda {
             return memory.address;
         }
         let made = Memory::new(&self.context, size_of_val(numbers));
-        let uploaded = made.and_then(|memory| self.upload(memory.address, numbers).map(|()| memory));
+        let uploaded = made.map_err(DeviceError::from).and_then(|memory| self.upload(memory.address, numbers).map(|()| memory));
         match uploaded {
             Ok(memory) => tables.entry(numbers.to_vec()).or_insert(memory).address,
             Err(error) => {

@@ -6,7 +6,7 @@
 
 use super::Cuda;
 use super::commands::Command;
-use super::driver::{Context, Memory};
+use untuned_cuda::device::{Context, Memory};
 use crate::device::{DeviceError, Write};
 use cudarc::cublaslt::sys as lt;
 use cudarc::driver::sys;

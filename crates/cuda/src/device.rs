@@ -1,19 +1,39 @@
-//! The driver: a context, memory on the device and on the host, and its errors.
-#![allow(unsafe_code)]
+//! A device's primary context, and memory on the device and on the host.
+#![allow(unsafe_code, reason = "calls of the driver")]
 
-use crate::device::DeviceError;
+use crate::Failure;
+use crate::driver::{model_name, words};
+use crate::libraries::{self, LEAST_CAPABILITY};
 use cudarc::driver::sys;
 use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
 use std::sync::Arc;
-use untuned_cuda::driver::{model_name, words};
-use untuned_cuda::libraries::{self, LEAST_CAPABILITY};
+use thiserror::Error;
 
 /// The driver's answer, as an error of this device.
-pub fn check(device: &str, result: sys::CUresult) -> Result<(), DeviceError> {
+fn check(device: &str, result: sys::CUresult) -> Result<(), Failure> {
     if result == sys::CUresult::CUDA_SUCCESS {
         return Ok(());
     }
-    Err(DeviceError::Failed { device: device.into(), reason: words(result) })
+    Err(Failure { part: device.into(), reason: words(result) })
+}
+
+/// Why there is no memory.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum MemoryError {
+    /// The device failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// The device has too little.
+    #[error("{device}: {needed} bytes are needed, and {free}")]
+    Full {
+        /// As a user writes it.
+        device: String,
+        /// How many bytes.
+        needed: u64,
+        /// What is free, in words.
+        free: String,
+    },
 }
 
 /// A device and its primary context.
@@ -38,10 +58,13 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// The context of the n-th device.
-    pub fn new(ordinal: u32) -> Result<Arc<Self>, DeviceError> {
+    /// The context of the n-th device. The programs of a process share it.
+    ///
+    /// # Errors
+    /// When there is no driver or no such device, or when the device is too old.
+    pub fn new(ordinal: u32) -> Result<Arc<Self>, Failure> {
         let device = format!("cuda:{ordinal}");
-        libraries::load(&device)?;
+        libraries::load_driver(&device)?;
         let mut handle = std::ptr::null_mut();
         let (mut found, mut count) = (0, 0);
         // SAFETY: every pointer is to a value of the type that the driver writes.
@@ -54,11 +77,11 @@ impl Context {
                     1 => "the only GPU is cuda:0".to_string(),
                     _ => format!("the GPUs are cuda:0 to cuda:{}", count - 1),
                 };
-                return Err(DeviceError::Failed { device, reason });
+                return Err(Failure { part: device, reason });
             }
             check(&device, sys::cuDeviceGet(&mut found, ordinal as c_int))?;
         }
-        let attribute = |attribute| -> Result<u32, DeviceError> {
+        let attribute = |attribute| -> Result<u32, Failure> {
             let mut value = 0;
             // SAFETY: as above.
             check(&device, unsafe { sys::cuDeviceGetAttribute(&mut value, attribute, found) })?;
@@ -75,7 +98,7 @@ impl Context {
                 "{model} has compute capability {}.{}; {LEAST_CAPABILITY}.0 or later is needed",
                 capability.0, capability.1
             );
-            return Err(DeviceError::Failed { device, reason });
+            return Err(Failure { part: device, reason });
         }
         let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let shared_memory = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
@@ -98,14 +121,39 @@ impl Context {
         unsafe { sys::cuCtxSetCurrent(self.handle) };
     }
 
+    /// Makes this the context of the calling thread, until what is returned is dropped: the context before it is then the thread's
+    /// again.
+    #[must_use]
+    pub fn visit(&self) -> Visit {
+        // SAFETY: the context lives as long as self.
+        unsafe { sys::cuCtxPushCurrent_v2(self.handle) };
+        Visit(PhantomData)
+    }
+
     /// The driver's answer as an error of this device.
-    pub fn check(&self, result: sys::CUresult) -> Result<(), DeviceError> {
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn check(&self, result: sys::CUresult) -> Result<(), Failure> {
         check(&self.device, result)
     }
 
+    /// Waits until the device has done all that this process gave it.
+    ///
+    /// # Errors
+    /// What the driver says, also of something that failed before.
+    pub fn synchronize(&self) -> Result<(), Failure> {
+        let _visit = self.visit();
+        // SAFETY: the context lives.
+        self.check(unsafe { sys::cuCtxSynchronize() })
+    }
+
     /// Free and all bytes.
-    pub fn memory(&self) -> Result<(u64, u64), DeviceError> {
-        self.enter();
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn memory(&self) -> Result<(u64, u64), Failure> {
+        let _visit = self.visit();
         let (mut free, mut total) = (0, 0);
         // SAFETY: the driver writes both.
         self.check(unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
@@ -120,6 +168,17 @@ impl Drop for Context {
     }
 }
 
+/// While it lives, a context is that of the calling thread.
+pub struct Visit(PhantomData<*const ()>);
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let mut left = std::ptr::null_mut();
+        // SAFETY: the driver writes a handle.
+        unsafe { sys::cuCtxPopCurrent_v2(&mut left) };
+    }
+}
+
 /// Memory on the device.
 pub struct Memory {
     context: Arc<Context>,
@@ -131,8 +190,11 @@ pub struct Memory {
 
 impl Memory {
     /// What is in it is anything.
-    pub fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
-        context.enter();
+    ///
+    /// # Errors
+    /// When there is too little, or the device fails.
+    pub fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, MemoryError> {
+        let _visit = context.visit();
         let (mut address, bytes) = (0, bytes.max(16).next_multiple_of(16));
         // SAFETY: the driver writes an address.
         match unsafe { sys::cuMemAlloc_v2(&mut address, bytes) } {
@@ -141,7 +203,7 @@ impl Memory {
                     Ok((free, total)) => format!("{free} of {total} are free"),
                     Err(_) => "how many are free is not known".into(),
                 };
-                Err(DeviceError::OutOfMemory { device: context.device.clone(), needed: bytes as u64, free })
+                Err(MemoryError::Full { device: context.device.clone(), needed: bytes as u64, free })
             }
             result => {
                 context.check(result)?;
@@ -153,7 +215,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.context.enter();
+        let _visit = self.context.visit();
         // SAFETY: it was allocated by `new`; the driver waits for work that uses it.
         unsafe { sys::cuMemFree_v2(self.address) };
     }
@@ -173,8 +235,11 @@ unsafe impl Sync for Pinned {}
 
 impl Pinned {
     /// Zeros.
-    pub fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
-        context.enter();
+    ///
+    /// # Errors
+    /// When there is no such memory.
+    pub fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, Failure> {
+        let _visit = context.visit();
         let (mut address, bytes) = (std::ptr::null_mut(), bytes.max(16));
         // SAFETY: the driver writes an address, at which there are so many bytes.
         unsafe {
@@ -204,7 +269,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        self.context.enter();
+        let _visit = self.context.visit();
         // SAFETY: it was allocated by `new`; after the wait no command reads or writes it.
         unsafe {
             sys::cuCtxSynchronize();
