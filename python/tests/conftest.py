@@ -13,6 +13,9 @@ import torch
 
 import untuned
 
+#: Where networks and batches are. Tests that make steps on a GPU themselves are in `test_cuda.py`.
+DEVICE = torch.device(os.environ.get("UNTUNED_TEST_DEVICE", "cpu"))
+
 #: A spec of each method that can be made as it is.
 SPECS = {
     "gd": "gd:lr=0.05",
@@ -52,8 +55,8 @@ def batches(count: int, seed: int = 0) -> list[tuple[torch.Tensor, torch.Tensor]
     generator = torch.Generator().manual_seed(seed)
     return [
         (
-            torch.randint(0, 11, (8, 4), generator=generator),
-            torch.randint(0, 3, (8,), generator=generator),
+            torch.randint(0, 11, (8, 4), generator=generator).to(DEVICE),
+            torch.randint(0, 3, (8,), generator=generator).to(DEVICE),
         )
         for _ in range(count)
     ]
@@ -66,7 +69,7 @@ def loss_of(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) ->
 
 def network(dtype: torch.dtype = torch.float32, seed: int = 0) -> Network:
     torch.manual_seed(seed)
-    return Network(dtype)
+    return Network(dtype).to(DEVICE)
 
 
 def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int, seed: int = 0) -> list[float]:

@@ -73,7 +73,7 @@ def test_parameters_that_cannot_be_trained():
     refused(TypeError, "type \\[parameter\\]", torch.nn.Parameter(torch.ones(2)))
     refused(TypeError, "'a'.*complex64", [("a", torch.zeros(2, dtype=torch.complex64, requires_grad=True))])
     refused(TypeError, "int64", [torch.zeros(2, dtype=torch.int64)])
-    refused(NotImplementedError, "'a'.*meta.*GPUs are not supported yet", [("a", torch.zeros(2, device="meta", requires_grad=True))])
+    refused(NotImplementedError, "'a'.*is on meta; only CPUs and NVIDIA GPUs are supported", [("a", torch.zeros(2, device="meta", requires_grad=True))])
     refused(ValueError, "put them on one device", [torch.zeros(2, requires_grad=True), torch.zeros(2, device="meta", requires_grad=True)])
     refused(ValueError, r"train parameter.contiguous\(\)", [torch.zeros(4, 4)[:, :2].requires_grad_()])
     refused(TypeError, "sparse", [torch.eye(3).to_sparse().requires_grad_()])

@@ -54,7 +54,7 @@ def test_a_part_of_the_rate_is_a_part_of_the_step(name, dtype):
         before = bits(model)
         train(model, optimizer, 1)
         moved.append({name: value.double() - before[name].double() for name, value in bits(model).items()})
-        assert optimizer.param_groups[0]["d"] == optimizer.param_groups[1]["d"] == optimizer.rate / own
+        assert optimizer.rate / own == optimizer.param_groups[0]["d"] == optimizer.param_groups[1]["d"]
     whole, less = moved
     for key in whole:
         part = 0.25 if key.startswith("hidden") else 1.0

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from conftest import batches, bits, loss_of, network, same_bits
+from conftest import DEVICE, batches, bits, loss_of, network, same_bits
 
 import untuned
 
@@ -88,7 +88,7 @@ def test_a_constant_factor_changes_nothing(factor):
 
     def by_gradient(model, optimizer, batch):
         optimizer.zero_grad()
-        loss_of(model, batch).backward(torch.tensor(factor))
+        loss_of(model, batch).backward(torch.tensor(factor, device=DEVICE))
         optimizer.step()
 
     want = run(plain)
@@ -253,7 +253,7 @@ def test_grad_scaler(unscale):
 
     def scaled(model, optimizer, batch):
         if not scalers:
-            scalers.append(torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=4))
+            scalers.append(torch.amp.GradScaler(DEVICE.type, init_scale=1024.0, growth_interval=4))
         (scaler,) = scalers
         optimizer.zero_grad()
         scaler.scale(loss_of(model, batch)).backward()
@@ -263,7 +263,7 @@ def test_grad_scaler(unscale):
         scaler.update()
 
     def disabled(model, optimizer, batch):
-        scaler = torch.amp.GradScaler("cpu", enabled=False)
+        scaler = torch.amp.GradScaler(DEVICE.type, enabled=False)
         optimizer.zero_grad()
         scaler.scale(loss_of(model, batch)).backward()
         scaler.step(optimizer)
@@ -278,7 +278,7 @@ def test_grad_scaler(unscale):
 def test_grad_scaler_with_an_infinite_gradient_and_a_changed_loss():
     model = network()
     optimizer = untuned.PolyakAdam(model, total_steps=10)
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=8.0)
     before, (batch,) = bits(model), batches(1)
     scaler.scale(loss_of(model, batch)).backward()
     model.out.weight.grad[0, 0] = float("inf")
@@ -291,7 +291,7 @@ def test_grad_scaler_with_an_infinite_gradient_and_a_changed_loss():
     loss.backward()
     with pytest.raises(RuntimeError, match=r"scaler.step\(optimizer, loss=loss\)"):
         scaler.step(optimizer)
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=8.0)
     optimizer.zero_grad()
     loss = loss_of(model, batch)
     scaler.scale(loss).backward()
@@ -303,7 +303,7 @@ def test_grad_scaler_with_an_infinite_gradient_and_a_changed_loss():
 def test_autocast(dtype):
     def cast(model, optimizer, batch):
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=dtype):
+        with torch.autocast(DEVICE.type, dtype=dtype):
             loss = loss_of(model, batch)
         loss.backward()
         optimizer.step()
@@ -340,7 +340,7 @@ def test_schedulers():
         plain(model, optimizer, batch)
         group = optimizer.param_groups[0]
         assert group["lr"] == min(1.0, step / 5)
-        assert group["d"] * group["lr"] == pytest.approx(optimizer.rate)
+        assert optimizer.rate == pytest.approx(group["d"] * group["lr"])
         if step == 0:
             assert optimizer.rate == 0.0 and optimizer.steps == 1
             moved = bits(model)

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from conftest import ALL, Network, batches, loss_of, network, spec, train
+from conftest import ALL, DEVICE, Network, batches, loss_of, network, spec, train
 
 import untuned
 from untuned import _untuned
@@ -27,12 +27,12 @@ def reference_of(
     scales = _untuned.scales(shapes) if optimizer._session.needs_scales else [1.0] * len(shapes)
     everything = optimizer._session.decays_everything
     tensors = [(p.numel(), everything or p.dim() >= 2, scale) for p, scale in zip(parameters, scales)]
-    x0 = torch.cat([p.detach().double().reshape(-1) for p in parameters]).tolist()
+    x0 = flat(parameters).tolist()
     return _untuned.Reference(method, steps, x0, tensors, averaging)
 
 
 def flat(tensors: list[torch.Tensor]) -> torch.Tensor:
-    return torch.cat([t.detach().double().reshape(-1) for t in tensors])
+    return torch.cat([t.detach().cpu().double().reshape(-1) for t in tensors])
 
 
 def fill(model: torch.nn.Module, x: list[float]) -> None:
@@ -78,7 +78,7 @@ def test_f64(name: str, decay: float | None) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_f32(name: str) -> None:
     """The reference goes its own way in f64; both get the same losses and gradients."""
-    model, guide = network(torch.float32), Network(torch.float64)
+    model, guide = network(torch.float32), Network(torch.float64).to(DEVICE)
     guide.load_state_dict(model.state_dict())
     optimizer = untuned.optimizer(spec(name), model, total_steps=STEPS)
     reference = reference_of(spec(name), model, optimizer)

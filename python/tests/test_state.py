@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 import torch
-from conftest import ALL, batches, bits, loss_of, network, same_bits, spec, train
+from conftest import ALL, DEVICE, batches, bits, loss_of, network, same_bits, spec, train
 
 import untuned
 
@@ -81,7 +81,7 @@ def test_copies(name, way):
     train(model, optimizer, 5, seed=1)
     train(other, again, 5, seed=1)
     assert same_bits(bits(model), bits(other))
-    again.add_param_group({"params": [torch.nn.Parameter(torch.ones(2))]})
+    again.add_param_group({"params": [torch.nn.Parameter(torch.ones(2, device=DEVICE))]})
 
 
 def test_a_wrong_state_changes_nothing():

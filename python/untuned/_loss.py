@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 import torch
 from torch.autograd.graph import GradientEdge
@@ -18,6 +18,9 @@ from ._ranks import local
 
 if TYPE_CHECKING:
     from ._torch import Optimizer
+
+#: Sets what torch.compile does with the functions that this thread calls, and returns what it did before. None: nothing.
+set_eval_frame: Callable[[Any], Any] = torch._C._dynamo.eval_frame.set_eval_frame
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +32,7 @@ _SCALE = "_untuned_scale"
 
 
 def not_compiled(function: F) -> F:
-    """Lets torch.compile leave a function as it is. It may otherwise compile what a function that it leaves out calls."""
+    """Lets torch.compile leave a function as it is, but not what it calls: see `set_eval_frame`."""
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     return function
 
@@ -47,33 +50,30 @@ class SeenLoss:
         #: whether some losses may be missing in the sum
         self.may_lack_some = False
         #: the gradients as the last backward pass left them
-        self.marks: list[Any] | None = None
+        self.marks: Any = None
 
     def __bool__(self) -> bool:
         return self.sum is not None or self.problem is not None
 
 
-@not_compiled
-def marks(optimizer: Optimizer, parameters: Iterable[torch.Tensor]) -> list[Any]:
-    """A mark for each gradient, which differs once somebody has replaced or changed the gradient."""
-    found = [None if (g := p.grad) is None else (id(g), g._version) for p in parameters]
-    return found + [(id(g), g._version) for g in optimizer._held.tensors()]
+def with_held(optimizer: Optimizer, marks: bytes) -> Any:
+    """The marks of all gradients, those of the parameters being given. They differ once somebody has replaced or changed a gradient."""
+    return marks, [(id(g), g._version) for g in optimizer._held.tensors()]
 
 
-@not_compiled
-def _trained(optimizer: Optimizer) -> list[torch.Tensor]:
+def marks(optimizer: Optimizer) -> Any:
+    found = None
     # The step says what is wrong with parameters.
     with contextlib.suppress(Exception):
-        optimizer._update_parameters()
-    return optimizer._trained()
+        found = optimizer._look()
+    return with_held(optimizer, b"" if found is None else found[3])
 
 
-@not_compiled
-def _before(optimizer: Optimizer, parameters: list[torch.Tensor]) -> list[Any]:
+def _before(optimizer: Optimizer) -> Any:
     """Forgets the loss of gradients that the optimizer did not drop itself, as after `Module.zero_grad`."""
-    now, seen = marks(optimizer, parameters), optimizer._seen
+    now, seen = marks(optimizer), optimizer._seen
     if seen and now != seen.marks:
-        gradients = [p.grad for p in parameters if p.grad is not None] + optimizer._held.tensors()
+        gradients = [p.grad for p in optimizer._trained() if p.grad is not None] + optimizer._held.tensors()
         with torch.no_grad():
             zero = not any(bool(torch.count_nonzero(local(g))) for g in gradients)
         if zero:
@@ -81,7 +81,6 @@ def _before(optimizer: Optimizer, parameters: list[torch.Tensor]) -> list[Any]:
     return now
 
 
-@not_compiled
 def _losses(roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> list[tuple[torch.Tensor | str, bool]]:
     """The value of each root, or why it has none, and whether a GradScaler scaled it."""
     values: list[tuple[torch.Tensor | str, bool]] = []
@@ -102,11 +101,8 @@ def _losses(roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> list[tuple[to
     return values
 
 
-@not_compiled
-def _after(
-    optimizer: Optimizer, parameters: list[torch.Tensor], before: list[Any], values: list[Any]
-) -> None:
-    now, seen = marks(optimizer, parameters), optimizer._seen
+def _after(optimizer: Optimizer, before: Any, values: list[Any]) -> None:
+    now, seen = marks(optimizer), optimizer._seen
     if now == before:
         # This backward pass was of other parameters, or FSDP2 holds back its gradient where nobody can see it.
         seen.may_lack_some |= not optimizer._held.complete
@@ -141,14 +137,19 @@ def _listen_to_backward() -> None:
             given = tuple(given)
             if grad_tensors is not None:
                 grad_tensors = given
-        watching = []
-        for optimizer in list(listeners):
-            parameters = _trained(optimizer)
-            watching.append((optimizer, parameters, _before(optimizer, parameters)))
-        values = _losses(roots, given)
+        compiler = set_eval_frame(None)
+        try:
+            watching = [(optimizer, _before(optimizer)) for optimizer in list(listeners)]
+            values = _losses(roots, given)
+        finally:
+            set_eval_frame(compiler)
         original(tensors, grad_tensors, *args, **kwargs)
-        for optimizer, parameters, before in watching:
-            _after(optimizer, parameters, before, values)
+        compiler = set_eval_frame(None)
+        try:
+            for optimizer, before in watching:
+                _after(optimizer, before, values)
+        finally:
+            set_eval_frame(compiler)
 
     torch.autograd.backward = backward
 
@@ -178,11 +179,11 @@ def _listen_to_scaler(scaler: Any) -> None:
         def unscale_and_mark(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             listens = optimizer in listeners
             if listens:
-                optimizer._notice_changes()
+                optimizer._notice_changes(optimizer._look()[3])
             found = unscale(self, optimizer, *args, **kwargs)
             if listens:
                 # This change is the scaler's.
-                optimizer._seen.marks = marks(optimizer, optimizer._trained())
+                optimizer._seen.marks = marks(optimizer)
             return found
 
         return unscale_and_mark

@@ -13,7 +13,7 @@ from ._ranks import local
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
-NO_CUDA = "it is not on the CPU. GPUs are not supported yet: keep the model on the CPU"
+_DEVICES = ("cpu", "cuda")
 
 
 class Slot:
@@ -82,8 +82,8 @@ def check(parameter: Any, name: str, devices: set[torch.device]) -> None:
         )
     if len(devices) > 1:
         raise ValueError(f"{name}: the parameters are on {sorted(map(str, devices))}: put them on one device")
-    if parameter.device.type != "cpu":
-        raise NotImplementedError(f"{name} is on {parameter.device}: {NO_CUDA}")
+    if parameter.device.type not in _DEVICES:
+        raise NotImplementedError(f"{name} is on {parameter.device}; only CPUs and NVIDIA GPUs are supported")
     if parameter.layout != torch.strided:
         raise TypeError(f"{name} is sparse; make it dense with .to_dense()")
     if parameter.dtype not in _FLOATS:

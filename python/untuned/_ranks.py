@@ -77,6 +77,8 @@ class Ranks:
 
     def __init__(self, process_group: Any) -> None:
         self.process_group = process_group
+        #: where the parameters are
+        self.device = torch.device("cpu")
 
     def count(self) -> int:
         if self.process_group is False or not distributed.is_available() or not distributed.is_initialized():
@@ -87,10 +89,16 @@ class Ranks:
         """The values of every rank, in the order of ranks: added in this order, they have the same bits everywhere."""
         if self.count() < 2:
             return [values]
-        mine = torch.tensor(values, dtype=torch.float64)
-        found = [torch.empty_like(mine) for _ in range(self.count())]
-        distributed.all_gather(found, mine, group=self.process_group)
-        return [row.tolist() for row in found]
+        return [row.tolist() for row in self._gathered(torch.tensor(values, dtype=torch.float64))]
+
+    def _gathered(self, mine: torch.Tensor) -> list[torch.Tensor]:
+        """A tensor of every rank, in the order of ranks. NCCL takes them from the GPU, gloo from the CPU."""
+        backend = str(distributed.get_backend(self.process_group))
+        there = self.device if "nccl" in backend else torch.device("cpu")
+        sent = mine.to(there)
+        found = [torch.empty_like(sent) for _ in range(self.count())]
+        distributed.all_gather(found, sent, group=self.process_group)
+        return [row.to(mine.device) for row in found]
 
     def mean(self, value: float) -> float:
         return self.loss_and_sums([value])[0]
@@ -99,6 +107,20 @@ class Ranks:
         """The mean of the first value, which is a loss, and the sums of the others."""
         sums = [sum(column) for column in zip(*self.rows(values))]
         return [sums[0] / self.count(), *sums[1:]]
+
+    def gather_on_device(self, values: torch.Tensor) -> None:
+        """The same for a tensor, in its place. With NCCL this does not wait for the GPU."""
+        rows = self._gathered(values)
+        total = rows[0].clone()
+        for row in rows[1:]:
+            total += row
+        total[0] /= self.count()
+        values.copy_(total)
+
+    def mean_on_device(self, value: torch.Tensor | float) -> torch.Tensor:
+        values = torch.zeros(1, dtype=torch.float64, device=self.device) + value
+        self.gather_on_device(values)
+        return values[0]
 
     def share(self, parameter: torch.Tensor) -> float:
         """This rank's share of the sums over all ranks: less than 1 where several ranks have the same numbers."""

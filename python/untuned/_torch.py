@@ -13,9 +13,9 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 import torch
 
-from . import _loss, _untuned
+from . import _cuda, _loss, _untuned
 from ._catalog import CLASSES, Method, spec_of, table
-from ._parameters import NO_CUDA, Slot, check, groups_of, named_parameters, number, some_names
+from ._parameters import Slot, check, groups_of, named_parameters, number, some_names
 from ._ranks import HeldGradients, Ranks, is_sharded, like, local
 from ._warnings import UntunedWarning
 
@@ -174,6 +174,8 @@ class Optimizer(torch.optim.Optimizer):
         self._lacking_warned = False
         self._without_gradient_warned = False
         self._method_warned: str | None = None
+        #: the refusals of the GPU that nobody was told of
+        self._unreported: list[Any] = []
 
     #: the steps refused in a row, and altogether
     _refusals, _refused_steps = 0, 0
@@ -181,6 +183,8 @@ class Optimizer(torch.optim.Optimizer):
     _is_template = False
     #: the geometric mean of the sizes of matrices at the start, where the method has scales
     _unit: float | None = None
+    #: where steps are made, if it is not the CPU
+    _gpu: _cuda.Gpu | None = None
     #: the effective rate and the gradient's norm of the last step
     _last = (0.0, 0.0)
 
@@ -192,35 +196,69 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def steps(self) -> int:
         """The steps so far, refused ones included."""
+        self._settle()
         return self._progress[0]
 
     @property
     def refused_steps(self) -> int:
         """The steps that were not made because the loss or a gradient was NaN or infinite. Steps that a GradScaler skips do not count."""
+        self._settle()
         return self._refused_steps
 
     @property
     def rate(self) -> float:
         """The effective rate of the last step: what a unit of the (preconditioned) gradient was multiplied with."""
+        self._settle()
         return self._last[0]
 
     @property
     def grad_norm(self) -> float:
         """The gradient's norm in the last step."""
+        self._settle()
         return self._last[1]
 
     @property
     def estimate(self) -> float | None:
         """The number that the method estimates on the way, such as Prodigy's `d`."""
+        self._settle()
         return self._progress[1]
 
     @property
     def warning(self) -> str | None:
         """What you should know of how the run goes: an estimate that is stuck, a rate that grows without end."""
+        self._settle()
         return self._progress[2]
+
+    def _settle(self) -> None:
+        """Waits for the GPU, if there is one, and takes over its numbers."""
+        if self._gpu is not None:
+            self._session.settle()
+            self._hear()
+
+    def _hear(self) -> None:
+        """Takes over what the GPU has come to."""
+        progress = self._session.progress()
+        if progress is not None:
+            last, steps, estimate, warning, self._refused_steps, self._refusals, refusals = progress
+            self._progress = steps, estimate, warning
+            self._unreported += refusals
+            if last is not None:
+                self._last = last
+                self._note_rate()
+
+    def _report(self) -> None:
+        """Says which steps the GPU refused."""
+        while self._unreported:
+            kind, text, in_a_row = self._unreported.pop(0)
+            if kind == "past-horizon":
+                raise self._past_horizon()
+            if in_a_row >= self._options["max_refusals"]:
+                raise self._too_many_refusals(text, in_a_row)
+            warnings.warn(f"{text}. The step was not made, and nothing changed", UntunedWarning, stacklevel=5)
 
     def _numbers(self) -> torch.Tensor:
         """What is saved beside the vectors, as text in a tensor of bytes."""
+        self._settle()
         numbers = {
             "format": _FORMAT,
             "method": self._session.spec,
@@ -237,9 +275,9 @@ class Optimizer(torch.optim.Optimizer):
         return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
     def _use_numbers(self, numbers: dict[str, Any]) -> None:
-        self._session.load(numbers["session"])
         self._unit, self._refusals = numbers["unit"], numbers["refusals"]
         self._refused_steps, self._is_template = numbers["refused_steps"], numbers["is_template"]
+        self._session.load(numbers["session"], self._refused_steps, self._refusals)
         self._read_progress()
 
     def _read_numbers(self, groups: list[dict[str, Any]]) -> dict[str, Any]:
@@ -306,6 +344,7 @@ class Optimizer(torch.optim.Optimizer):
         """Looks which parameters are sharded, after they have changed."""
         parameters = list(chain(*(group["params"] for group in self.param_groups)))
         self._sharded = any(map(is_sharded, parameters))
+        self._references = [[slot.tensor for slot in slots] for slots in self._slots]
         self._held = HeldGradients(parameters if self._sharded else [])
         self._configured = None
 
@@ -358,6 +397,15 @@ class Optimizer(torch.optim.Optimizer):
         """The parameters that are trained."""
         return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
 
+    def _look(self) -> Any:
+        """The parameters that are trained, their gradients, marks of both, a gradient with a graph, and whether all have gradients."""
+        groups = [group["params"] for group in self.param_groups]
+        found = _untuned.look(groups, self._references)
+        if found is None:
+            self._update_parameters()
+            found = _untuned.look(groups, self._references)
+        return found
+
     def _wide(self, parameter: torch.Tensor) -> torch.dtype:
         return torch.float64 if parameter.dtype == torch.float64 else torch.float32
 
@@ -407,10 +455,31 @@ class Optimizer(torch.optim.Optimizer):
 
     def _squares(self, parameters: list[torch.Tensor]) -> list[float]:
         """The sum of squares of each parameter, or of this rank's part of it."""
+        gpu = self._use_device(parameters)
+        stream, sums = (0, 0) if gpu is None else (gpu.stream(), gpu.sums.data_ptr())
         try:
-            return _untuned.squares(list(map(local, parameters)), torch.get_num_threads())
+            return self._session.squares(list(map(local, parameters)), torch.get_num_threads(), stream, sums)
         except _untuned.TensorMismatch as mismatch:
             raise self._explain(mismatch, parameters) from None
+
+    def _use_device(self, parameters: list[torch.Tensor]) -> _cuda.Gpu | None:
+        """Makes steps where the parameters are. They may have moved since the last one."""
+        if not parameters:
+            return self._gpu
+        device = parameters[0].device
+        if device.type == "cpu":
+            if self._gpu is not None:
+                self._settle()
+                self._session.leave_gpu()
+                self._gpu = None
+        elif self._gpu is None or self._gpu.device != device:
+            self._settle()
+            gpu = _cuda.Gpu(device)
+            self._session.use_gpu(gpu.index, self._refused_steps, self._refusals)
+            self._gpu = gpu
+            _cuda.at_work.add(self)
+        self._ranks.device = device
+        return self._gpu
 
     def _share(self, parameter: torch.Tensor) -> float:
         try:
@@ -446,12 +515,12 @@ class Optimizer(torch.optim.Optimizer):
             lacking = next(p for p, state in zip(parameters, states) if error.args[0] not in state)
             raise RuntimeError(f"the state of {self._name(lacking)} has no {error.args[0]!r}") from None
 
-    def _configure(self, parameters: list[torch.Tensor], states: list[dict[str, Any]]) -> float:
-        """Gives the session the options of each tensor, where they have changed. Returns the largest decay."""
+    def _configure(self, parameters: list[torch.Tensor], ids: bytes) -> float:
+        """Gives the session the options of each tensor, where they have changed. Returns the largest decay. `ids` are the parameters'."""
         decays = [(group["weight_decay"], group["decay_vectors"]) for group in self.param_groups]
         rates = [float(group["lr"]) for group in self.param_groups]
         rates = [rate / max(rates) if rate > 0 else 1.0 for rate in rates]
-        key = (list(map(id, parameters)), decays, rates)
+        key = (ids, decays, rates)
         largest = max(float(decay) for decay, _ in decays)
         if self._configured == key:
             return largest
@@ -463,7 +532,8 @@ class Optimizer(torch.optim.Optimizer):
             for parameter, slot in zip(group["params"], slots)
         }
         options = []
-        for parameter, state in zip(parameters, states):
+        for parameter in parameters:
+            state = self.state.get(parameter, {})
             group, slot, rate = of[parameter]
             decay, vectors = float(group["weight_decay"]), group["decay_vectors"]
             decays_here = decay > 0 and (vectors or parameter.dim() >= 2) and not slot.no_decay
@@ -528,32 +598,37 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 returned = closure()
-        with torch.no_grad():
-            self._step(loss, returned)
+        compiler = _loss.set_eval_frame(None)
+        try:
+            with torch.no_grad():
+                self._step(loss, returned)
+        finally:
+            _loss.set_eval_frame(compiler)
         return returned
 
     # Torch 2.4 does not look at the mark of `step`.
     @_loss.not_compiled
     def _step(self, loss: Any, returned: Any) -> None:
-        self._update_parameters()
-        parameters = self._trained()
+        parameters, gradients, ids, marks, with_graph, complete = self._look()
         found_inf, grad_scale = self.__dict__.get("found_inf"), self.__dict__.get("grad_scale")
         rate = self._rate()
-        gradients = [p.grad for p in parameters]
-        if not parameters or not any(g is not None for g in gradients):
+        if not complete and all(g is None for g in gradients) or not parameters:
             raise RuntimeError("no parameter has a gradient: call loss.backward() before optimizer.step()")
         if rate == 0 and loss is None and returned is None and not self._seen and _all_zero(gradients):
             # torch.distributed.checkpoint makes such a step, so that the state exists.
             self._is_template |= self._session.steps == 0 and not any(map(self.state.get, parameters))
             self._states(parameters)
             return
-        for parameter, gradient in zip(parameters, gradients):
-            if gradient is not None and gradient.requires_grad:
-                raise RuntimeError(
-                    f"the gradient of {self._name(parameter)} has a graph (create_graph=True), and a step cannot be differentiated: "
-                    "call backward() without it, or type p.grad = p.grad.detach()"
-                )
-        if found_inf is not None and float(found_inf) > 0:
+        if with_graph is not None:
+            raise RuntimeError(
+                f"the gradient of {self._name(parameters[with_graph])} has a graph (create_graph=True), and a step cannot be differentiated: "
+                "call backward() without it, or type p.grad = p.grad.detach()"
+            )
+        gpu = self._use_device(parameters)
+        if gpu is not None:
+            self._hear()
+            self._report()
+        elif found_inf is not None and float(found_inf) > 0:
             self._session.skip()
             self._read_progress()
             self._seen = _loss.SeenLoss()
@@ -563,68 +638,82 @@ class Optimizer(torch.optim.Optimizer):
             self.state.clear()
             self._unit, self._is_template = None, False
         seen = self._seen
-        self._notice_changes()
+        self._notice_changes(marks)
         self._compare_ranks(parameters)
         value = self._loss_value(loss, returned, found_inf is not None)
         self._seen = _loss.SeenLoss()
-        self._warn_without_gradient(parameters, gradients)
+        if not complete and not self._without_gradient_warned:
+            self._warn_without_gradient(parameters, gradients)
         staying = self._staying()
         if staying:
             gradients = [None if p in staying else g for p, g in zip(parameters, gradients)]
-        states = self._states(parameters)
-        lists = self._lists(parameters, states)
-        decay = self._configure(parameters, states)
+        lists = None if self._sharded else _untuned.vectors_of(self.state, parameters, [name for name, _ in self._vectors])
+        if lists is None:
+            lists = self._lists(parameters, self._states(parameters))
+        decay = self._configure(parameters, ids)
         try:
-            factor = None if grad_scale is None else 1.0 / float(grad_scale)
-            self._last = self._call(parameters, gradients, lists, value, rate, decay, factor)
+            if gpu is not None:
+                amp = found_inf, grad_scale
+                self._call(parameters, gradients, lists, lambda *of: self._start_on_gpu(gpu, of, value, rate, decay, amp))
+            else:
+                factor = None if grad_scale is None else 1.0 / float(grad_scale)
+                self._last = self._call(parameters, gradients, lists, lambda *of: self._make(of, value, rate, decay, factor))
+                self._refusals = 0
         except _untuned.Refused as refusal:
             kind, text = refusal.args
             if kind == "past-horizon":
                 self._seen = seen
-                raise RuntimeError(
-                    f"step {self.steps}: the run was made for total_steps={self._total_steps}, and they are over. A finished run cannot be extended "
-                    "yet: start anew from the weights, with a new optimizer and a total_steps of its own"
-                ) from None
+                raise self._past_horizon() from None
             self._refuse(text, parameters, gradients)
             return
         finally:
             # Ctrl-C comes when the step is made.
-            self._read_progress()
-        self._refusals = 0
-        changed = [p for p, g in zip(parameters, gradients) if g is not None]
+            if gpu is None:
+                self._read_progress()
+        changed = parameters if complete and not staying else [p for p, g in zip(parameters, gradients) if g is not None]
         _increment_versions(changed)
+        self._note_rate()
+        warning = self._progress[2]
+        if warning is not None and self._method_warned is None:
+            self._method_warned = warning
+            warnings.warn(f"{self._session.name}: {warning}", UntunedWarning, stacklevel=4)
+
+    def _note_rate(self) -> None:
+        """Shows the rate of the last step where trainers look for it."""
         largest = max(float(group["lr"]) for group in self.param_groups)
         for group in self.param_groups:
             group["d"] = self._last[0] / largest if largest else 0.0
-        if self.warning is not None and self._method_warned is None:
-            self._method_warned = self.warning
-            warnings.warn(f"{self._session.name}: {self.warning}", UntunedWarning, stacklevel=4)
+
+    def _make(self, lists: Any, loss: Any, rate: float, decay: float, grad_factor: float | None) -> tuple[float, float]:
+        gather = self._ranks.loss_and_sums if self._sharded else None
+        parameters, gradients, state = lists
+        return self._session.step(parameters, gradients, state, loss, rate, decay, torch.get_num_threads(), grad_factor, gather)
+
+    def _start_on_gpu(self, gpu: _cuda.Gpu, lists: Any, loss: Any, rate: float, decay: float, amp: Any) -> None:
+        gather = self._ranks.gather_on_device if self._sharded else None
+        _cuda.advance(self._session, gpu, lists, loss, rate, decay, amp, gather)
 
     def _call(
         self,
         parameters: list[torch.Tensor],
         gradients: list[torch.Tensor | None],
         lists: list[list[torch.Tensor]],
-        loss: float | None,
-        rate: float,
-        decay: float,
-        grad_factor: float | None,
-    ) -> tuple[float, float]:
-        threads = torch.get_num_threads()
-        here, gather = parameters, None
+        make: Callable[..., Any],
+    ) -> Any:
+        """Makes a step with what this rank has of the tensors."""
+        here = parameters
         if self._sharded:
             here = list(map(local, parameters))
             gradients = [g if g is None else self._shard_like(p, g) for p, g in zip(parameters, gradients)]
-            gather = self._ranks.loss_and_sums
         try:
-            return self._session.step(here, gradients, lists, loss, rate, decay, threads, grad_factor, gather)
+            return make(here, gradients, lists)
         except _untuned.TensorMismatch as mismatch:
             if mismatch.args[0] != -1:
                 raise self._explain(mismatch, parameters) from None
         # Gradients may have another layout or type than their parameters. That is rare: they are copied then.
         gradients = [g if g is None else self._laid_out(p, h, g) for p, h, g in zip(parameters, here, gradients)]
         try:
-            return self._session.step(here, gradients, lists, loss, rate, decay, threads, grad_factor, gather)
+            return make(here, gradients, lists)
         except _untuned.TensorMismatch as mismatch:
             raise self._explain(mismatch, parameters) from None
 
@@ -654,13 +743,14 @@ class Optimizer(torch.optim.Optimizer):
         if what == "overlap":
             return RuntimeError(f"{name} shares memory with another tensor: give each tensor once, and no views of it")
         if what == "device":
-            return RuntimeError(f"{name}: {NO_CUDA if vector == -2 else 'it is not on the CPU'}")
+            where = "neither on the CPU nor on an NVIDIA GPU" if vector == -2 else "not on the device of the parameters"
+            return RuntimeError(f"{name} is {where}: put all on one device")
         if vector >= 0:
             return RuntimeError(f"{name} does not fit the parameter any more: {text}. Make the optimizer after you change the model")
         return RuntimeError(f"{name} cannot be used: {text}")
 
-    def _loss_value(self, loss: Any, returned: Any, scaling: bool) -> float | None:
-        """The loss that belongs to the gradients."""
+    def _loss_value(self, loss: Any, returned: Any, scaling: bool) -> torch.Tensor | float | None:
+        """The loss that belongs to the gradients: a number, or a tensor on the GPU that makes the step."""
         seen, needs = self._seen, self._session.needs_loss
         how = "call loss.backward(), or type optimizer.step(loss), or optimizer.step(closure)"
         if loss is None and not seen:
@@ -669,7 +759,7 @@ class Optimizer(torch.optim.Optimizer):
             if isinstance(loss, torch.Tensor) and loss.numel() != 1:
                 raise ValueError(f"the loss has the shape {tuple(loss.shape)}; a single number is needed, such as loss.mean()")
             try:
-                value = float(loss)
+                value = self._read_loss(loss)
             except (TypeError, ValueError):
                 raise TypeError(f"the loss must be a number or a tensor, and it is {type(loss).__name__}: {how}") from None
         elif not seen:
@@ -696,23 +786,33 @@ class Optimizer(torch.optim.Optimizer):
                     UntunedWarning,
                     stacklevel=5,
                 )
-            value = float(seen.sum)  # type: ignore[arg-type]
+            value = self._read_loss(seen.sum)
         return self._mean_loss(value)
 
-    def _mean_loss(self, value: float | None) -> float | None:
+    def _read_loss(self, loss: Any) -> torch.Tensor | float:
+        """A loss as a step takes it. It is not read where it is on the GPU that makes the step."""
+        if self._gpu is not None and isinstance(loss, torch.Tensor) and loss.device == self._gpu.device:
+            return local(loss).detach().to(torch.float64).reshape(())
+        return float(loss)
+
+    def _mean_loss(self, value: torch.Tensor | float | None) -> torch.Tensor | float | None:
         """The mean over ranks of a loss, which a rank may not know where the method does not need it."""
         if self._ranks.count() < 2:
             return value
         value = 0.0 if value is None else value
         # With shards the loss goes with the sums.
-        return value if self._sharded else self._ranks.mean(value)
+        if self._sharded:
+            return value
+        if self._gpu is None:
+            return self._ranks.mean(value)  # type: ignore[arg-type]
+        return self._ranks.mean_on_device(value)
 
-    def _notice_changes(self) -> None:
-        """Warns when gradients have changed since the backward pass."""
+    def _notice_changes(self, marks: bytes) -> None:
+        """Warns when gradients have changed since the backward pass. These are the marks that they have now."""
         seen = self._seen
         if not seen or self._clipping_warned or not self._options["warn_clipping"] or not self._session.needs_loss:
             return
-        if _loss.marks(self, self._trained()) != seen.marks:
+        if _loss.with_held(self, marks) != seen.marks:
             self._clipping_warned = True
             warnings.warn(
                 f"gradients changed between backward() and step(), as clipping does. {CLASSES[self._session.name]} needs the gradient "
@@ -723,12 +823,19 @@ class Optimizer(torch.optim.Optimizer):
             )
 
     def _warn_without_gradient(self, parameters: list[torch.Tensor], gradients: list[Any]) -> None:
-        if self._without_gradient_warned or all(g is not None for g in gradients):
-            return
         self._without_gradient_warned = True
         names = [self._name(p) for p, g in zip(parameters, gradients) if g is None]
         rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
         warnings.warn(f"no gradient, so not changed: {', '.join(names[:3])}{rest} (shown once)", UntunedWarning, stacklevel=5)
+
+    def _past_horizon(self) -> Exception:
+        return RuntimeError(
+            f"step {self._progress[0]}: the run was made for total_steps={self._total_steps}, and they are over. A finished run cannot be extended "
+            "yet: start anew from the weights, with a new optimizer and a total_steps of its own"
+        )
+
+    def _too_many_refusals(self, text: str, in_a_row: int) -> Exception:
+        return RuntimeError(f"{text}. {in_a_row} steps in a row were refused; the parameters are those of the last step that was made")
 
     def _refuse(self, text: str, parameters: list[torch.Tensor], gradients: list[Any]) -> None:
         self._session.skip()
@@ -739,9 +846,7 @@ class Optimizer(torch.optim.Optimizer):
         bad = [self._name(p) for p, g in pairs if not bool(torch.isfinite(local(g)).all())]
         where = f" (not finite: the gradient of {', '.join(bad[:3])}{' and others' if len(bad) > 3 else ''})" if bad else ""
         if self._refusals >= self._options["max_refusals"]:
-            raise RuntimeError(
-                f"{text}{where}. {self._refusals} steps in a row were refused; the parameters are those of the last step that was made"
-            )
+            raise self._too_many_refusals(text + where, self._refusals)
         warnings.warn(f"{text}{where}. The step was not made, and nothing changed", UntunedWarning, stacklevel=5)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -779,9 +884,11 @@ class Optimizer(torch.optim.Optimizer):
                     states = [self.state[p] for p in parameters]
                     lists = self._lists(parameters, states)
                 trained = [p.detach().clone() for p in here]
-                self._configure(parameters, states)
+                self._configure(parameters, b"")
+                gpu = self._use_device(parameters)
+                stream = 0 if gpu is None else gpu.stream()
                 try:
-                    self._session.write_evaluation_point(trained, lists, here, torch.get_num_threads())
+                    self._session.write_evaluation_point(trained, lists, here, torch.get_num_threads(), stream)
                 except _untuned.TensorMismatch as mismatch:
                     raise self._explain(mismatch, parameters) from None
                 _increment_versions(parameters)

@@ -1,5 +1,7 @@
 //! The part of the Python package `untuned` that is written in Rust: the library's methods on torch's tensors, and `minimize`.
 
+mod cuda;
+mod look;
 mod minimize;
 mod reference;
 mod session;
@@ -96,6 +98,7 @@ fn scales(tensors: Vec<(bool, usize, f64)>) -> Vec<f64> {
 fn _untuned(module: &Bound<'_, PyModule>) -> PyResult<()> {
     threads::import();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("SUMS", cuda::SUMS)?;
     module.add("Refused", module.py().get_type::<session::Refused>())?;
     module.add("StepsNeeded", module.py().get_type::<session::StepsNeeded>())?;
     module.add("TensorMismatch", module.py().get_type::<tensors::TensorMismatch>())?;
@@ -104,7 +107,10 @@ fn _untuned(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(catalog, module)?)?;
     module.add_function(wrap_pyfunction!(parse, module)?)?;
     module.add_function(wrap_pyfunction!(scales, module)?)?;
-    module.add_function(wrap_pyfunction!(session::squares, module)?)?;
+    module.add_function(wrap_pyfunction!(look::look, module)?)?;
+    module.add_function(wrap_pyfunction!(look::vectors_of, module)?)?;
+    module.add_function(wrap_pyfunction!(cuda::check::unplanned, module)?)?;
+    module.add_function(wrap_pyfunction!(cuda::check::compile_kernels, module)?)?;
     module.add_function(wrap_pyfunction!(session::panics, module)?)?;
     module.add_function(wrap_pyfunction!(session::thread_pool, module)?)?;
     module.add_function(wrap_pyfunction!(tensors::is_dense, module)?)?;

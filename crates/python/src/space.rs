@@ -77,7 +77,7 @@ pub struct Tensor {
 /// A number for each coordinate of each tensor.
 ///
 /// A session makes vectors without addresses. PyTorch allocates and fills them, and their addresses are set before each step.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Vector {
     /// One for each tensor; those of inactive tensors are not used.
     pub addresses: Vec<usize>,
@@ -443,7 +443,7 @@ impl Measure<1, 1, 1> for ScaledSquare {
 }
 
 /// `to = from`.
-struct Copy;
+pub struct Copy;
 
 impl Change<0, 1, 1> for Copy {
     #[inline(always)]

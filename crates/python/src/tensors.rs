@@ -47,10 +47,20 @@ struct DlApi {
     describe: Option<unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> c_int>,
 }
 
+/// Where tensors are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Device {
+    Cpu,
+    /// The n-th NVIDIA GPU.
+    Cuda(u32),
+    /// Another one, which cannot be used.
+    Other,
+}
+
 /// A tensor in memory.
 struct Found<'a> {
     address: usize,
-    cpu: bool,
+    device: Device,
     float: Option<Float>,
     shape: Cow<'a, [i64]>,
     strides: Cow<'a, [i64]>,
@@ -110,7 +120,11 @@ impl Describe {
         };
         Ok(Found {
             address: found.data as usize + found.offset as usize,
-            cpu: found.device.0 == 1,
+            device: match found.device {
+                (1, _) => Device::Cpu,
+                (2, ordinal) => Device::Cuda(ordinal as u32),
+                _ => Device::Other,
+            },
             float: match (found.code, found.bits, found.lanes) {
                 (2, 64, 1) => Some(Float::F64),
                 (2, 32, 1) => Some(Float::F32),
@@ -124,10 +138,15 @@ impl Describe {
     }
 
     fn by_methods<'a>(tensor: &Bound<'_, PyAny>) -> PyResult<Found<'a>> {
-        let cpu = tensor.getattr("device")?.getattr("type")?.extract::<String>()? == "cpu";
+        let device = tensor.getattr("device")?;
+        let device = match device.getattr("type")?.extract::<String>()?.as_str() {
+            "cpu" => Device::Cpu,
+            "cuda" => Device::Cuda(device.getattr("index")?.extract()?),
+            _ => Device::Other,
+        };
         Ok(Found {
-            address: if cpu { tensor.call_method0("data_ptr")?.extract()? } else { 0 },
-            cpu,
+            address: if device == Device::Other { 0 } else { tensor.call_method0("data_ptr")?.extract()? },
+            device,
             float: match tensor.getattr("dtype")?.str()?.to_cow()?.as_ref() {
                 "torch.float64" => Some(Float::F64),
                 "torch.float32" => Some(Float::F32),
@@ -196,7 +215,10 @@ pub struct Lists<'a, 'py> {
 }
 
 /// The tensors of a step, with their addresses.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Read {
+    /// Where all of them are.
+    pub device: Device,
     pub tensors: Vec<Tensor>,
     pub x: Vector,
     pub gradient: Vector,
@@ -208,9 +230,10 @@ fn mismatch(vector: isize, index: usize, what: &'static str, text: String) -> Py
     TensorMismatch::new_err((vector, index, what, text))
 }
 
-/// Describes a tensor, and checks that it is one on the CPU.
-fn describe_on_cpu<'a>(
+/// Describes a tensor, and checks that it is on the device of the others, which the first one names.
+fn describe_on<'a>(
     (describe, tensor_type): (&Describe, &Bound<'_, PyAny>),
+    device: &mut Option<Device>,
     vector: isize,
     index: usize,
     tensor: &'a Bound<'_, PyAny>,
@@ -220,14 +243,15 @@ fn describe_on_cpu<'a>(
     }
     let found =
         describe.tensor(tensor).map_err(|error| mismatch(vector, index, "tensor", error.to_string()))?;
-    if !found.cpu {
-        return Err(mismatch(vector, index, "device", "it is not on the CPU".to_string()));
+    if found.device == Device::Other || *device.get_or_insert(found.device) != found.device {
+        return Err(mismatch(vector, index, "device", "it is on another device".to_string()));
     }
     Ok(found)
 }
 
-/// Reads the addresses of the tensors of a step, and checks that passes can use them. There are options for each tensor.
-pub fn read(options: &[TensorOptions], lists: &Lists<'_, '_>) -> PyResult<Read> {
+/// Reads the addresses of the tensors of a step, and checks that passes can use them. There are options for each tensor. What was read
+/// in the last step is not compared with itself again.
+pub fn read(options: &[TensorOptions], lists: &Lists<'_, '_>, last: Option<&Read>) -> PyResult<Read> {
     let Lists { parameters, gradients, state, to } = *lists;
     let count = parameters.len();
     let mut others = gradients.into_iter().chain(state).chain(to);
@@ -238,15 +262,15 @@ pub fn read(options: &[TensorOptions], lists: &Lists<'_, '_>) -> PyResult<Read> 
     let tensor_type = py.import("torch")?.getattr("Tensor")?;
     let describe = (describe(py)?, &tensor_type);
     let vector = |narrow| Vector { addresses: Vec::with_capacity(count), narrow, factor: None };
+    let mut device = None;
     let mut read = Read {
+        device: Device::Cpu,
         tensors: Vec::with_capacity(count),
         x: vector(true),
         gradient: vector(true),
         state: state.iter().map(|_| vector(false)).collect(),
         to: vector(true),
     };
-    // Ranges of memory, and whether a pass may change them.
-    let mut ranges = Vec::with_capacity(count * (2 + state.len()));
     for (index, parameter) in parameters.iter().enumerate() {
         let gradient = gradients.map(|list| list.get_item(index)).transpose()?;
         if gradient.as_ref().is_some_and(|gradient| gradient.is_none()) {
@@ -256,7 +280,7 @@ pub fn read(options: &[TensorOptions], lists: &Lists<'_, '_>) -> PyResult<Read> 
             }
             continue;
         }
-        let here = describe_on_cpu(describe, PARAMETERS, index, &parameter)?;
+        let here = describe_on(describe, &mut device, PARAMETERS, index, &parameter)?;
         let Some(float) = here.float else {
             return Err(mismatch(PARAMETERS, index, "dtype", "it does not hold floats".to_string()));
         };
@@ -265,7 +289,7 @@ pub fn read(options: &[TensorOptions], lists: &Lists<'_, '_>) -> PyResult<Read> 
             return Err(mismatch(PARAMETERS, index, "layout", text));
         }
         let len = here.len();
-        let mut take = |vector: isize, found: &Found, want: Float, to: &mut Vector, changes: bool| {
+        let take = |vector: isize, found: &Found, want: Float, to: &mut Vector| {
             if found.float != Some(want) {
                 let text = format!("its type is {:?}, and {want:?} is needed", found.float);
                 return Err(mismatch(vector, index, "dtype", text));
@@ -282,38 +306,60 @@ pub fn read(options: &[TensorOptions], lists: &Lists<'_, '_>) -> PyResult<Read> 
                 return Err(mismatch(vector, index, "memory", "it has no memory".to_string()));
             }
             to.addresses.push(found.address);
-            if len > 0 {
-                ranges.push((found.address, found.address + len * want.bytes(), changes, vector, index));
-            }
             Ok(())
         };
-        take(PARAMETERS, &here, float, &mut read.x, true)?;
+        take(PARAMETERS, &here, float, &mut read.x)?;
         if let Some(gradient) = gradient {
-            let found = describe_on_cpu(describe, GRADIENTS, index, &gradient)?;
-            take(GRADIENTS, &found, float, &mut read.gradient, false)?;
+            let found = describe_on(describe, &mut device, GRADIENTS, index, &gradient)?;
+            take(GRADIENTS, &found, float, &mut read.gradient)?;
         }
         for (at, (list, vector)) in state.iter().zip(&mut read.state).enumerate() {
             let (at, tensor) = (at as isize, list.get_item(index)?);
-            take(at, &describe_on_cpu(describe, at, index, &tensor)?, float.wide(), vector, true)?;
+            take(at, &describe_on(describe, &mut device, at, index, &tensor)?, float.wide(), vector)?;
         }
         if let Some(to) = to {
             let tensor = to.get_item(index)?;
-            take(TO, &describe_on_cpu(describe, TO, index, &tensor)?, float, &mut read.to, true)?;
+            take(TO, &describe_on(describe, &mut device, TO, index, &tensor)?, float, &mut read.to)?;
         }
         read.tensors.push(Tensor { len, float, options: options[index], active: true });
     }
-    // Gradients may share memory with each other, because nothing changes them.
-    ranges.sort_unstable();
-    let (mut changed_until, mut read_until) = (0, 0);
-    for (start, end, changes, vector, index) in ranges {
-        if start < changed_until || (changes && start < read_until) {
-            return Err(mismatch(vector, index, "overlap", "it shares memory with another".to_string()));
-        }
-        if changes {
-            changed_until = end;
-        } else {
-            read_until = end.max(read_until);
-        }
+    read.device = device.unwrap_or(Device::Cpu);
+    if last != Some(&read) {
+        read.check_overlaps()?;
     }
     Ok(read)
+}
+
+impl Read {
+    /// Checks that nothing that a pass changes shares memory with something else.
+    fn check_overlaps(&self) -> PyResult<()> {
+        // Ranges of memory, and whether a pass may change them.
+        let mut ranges = Vec::with_capacity(self.tensors.len() * (3 + self.state.len()));
+        let state = self.state.iter().zip(0..).map(|(vector, at)| (at, vector));
+        let vectors = [(PARAMETERS, &self.x), (GRADIENTS, &self.gradient), (TO, &self.to)];
+        let vectors = state.chain(vectors).filter(|(_, v)| v.addresses.len() == self.tensors.len());
+        for (vector, Vector { addresses, narrow, .. }) in vectors {
+            for (index, (&address, tensor)) in addresses.iter().zip(&self.tensors).enumerate() {
+                let float = if *narrow { tensor.float } else { tensor.float.wide() };
+                if tensor.active && tensor.len > 0 {
+                    let end = address + tensor.len * float.bytes();
+                    ranges.push((address, end, vector != GRADIENTS, vector, index));
+                }
+            }
+        }
+        // Gradients may share memory with each other, because nothing changes them.
+        ranges.sort_unstable();
+        let (mut changed_until, mut read_until) = (0, 0);
+        for (start, end, changes, vector, index) in ranges {
+            if start < changed_until || (changes && start < read_until) {
+                return Err(mismatch(vector, index, "overlap", "it shares memory with another".to_string()));
+            }
+            if changes {
+                changed_until = end;
+            } else {
+                read_until = end.max(read_until);
+            }
+        }
+        Ok(())
+    }
 }

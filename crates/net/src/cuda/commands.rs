@@ -6,12 +6,12 @@
 #![allow(unsafe_code)]
 
 use super::Cuda;
-use untuned_cuda::Failure;
-use untuned_cuda::device::Context;
 use crate::device::{DeviceError, Dropout};
 use cudarc::driver::sys;
 use std::collections::HashMap;
 use std::ffi::c_void;
+use untuned_cuda::Failure;
+use untuned_cuda::device::Context;
 
 /// The most arguments of a kernel.
 pub const ARGUMENTS: usize = 40;
@@ -333,18 +333,16 @@ impl Cuda {
                 return self.products.execute(context, stream, plan, operands);
             }
             // SAFETY (all of these): the addresses are of memory that is as long as the command says.
-            Command::Upload { from, to, bytes } => {
-                unsafe { sys::cuMemcpyHtoDAsync_v2(to, from as *const c_void, bytes, stream) }
-            }
-            Command::Download { from, to, bytes } => {
-                unsafe { sys::cuMemcpyDtoHAsync_v2(to as *mut c_void, from, bytes, stream) }
-            }
-            Command::Copy { from, to, bytes } => {
-                unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) }
-            }
-            Command::Fill { to, word, words } => {
-                unsafe { sys::cuMemsetD32Async(to, word, words, stream) }
-            }
+            Command::Upload { from, to, bytes } => unsafe {
+                sys::cuMemcpyHtoDAsync_v2(to, from as *const c_void, bytes, stream)
+            },
+            Command::Download { from, to, bytes } => unsafe {
+                sys::cuMemcpyDtoHAsync_v2(to as *mut c_void, from, bytes, stream)
+            },
+            Command::Copy { from, to, bytes } => unsafe {
+                sys::cuMemcpyDtoDAsync_v2(to, from, bytes, stream)
+            },
+            Command::Fill { to, word, words } => unsafe { sys::cuMemsetD32Async(to, word, words, stream) },
         };
         Ok(context.check(result)?)
     }
@@ -384,7 +382,8 @@ impl Cuda {
         }
         self.context.enter();
         // SAFETY: the stream lives.
-        let done = self.context.check(unsafe { sys::cuStreamSynchronize(self.stream) }).map_err(DeviceError::from);
+        let done =
+            self.context.check(unsafe { sys::cuStreamSynchronize(self.stream) }).map_err(DeviceError::from);
         commands.reading = false;
         if !commands.collecting {
             super::lock(&self.retired).clear();

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)]
 
 use super::commands::ARGUMENTS;
-use untuned_cuda::device::Context;
 use super::formula::{self, Kernel, Pass};
 use crate::device::DeviceError;
 use cudarc::driver::sys;
@@ -13,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use untuned::formula::Program as Formula;
 use untuned_cuda::compile::{STACK, Source};
 pub use untuned_cuda::compile::{architecture, architectures, cache_folder};
+use untuned_cuda::device::Context;
 
 /// Stands in front of every source.
 const COMMON: &str = include_str!("common.cuh");

@@ -325,7 +325,9 @@ impl Cuda {
             return memory.address;
         }
         let made = Memory::new(&self.context, size_of_val(numbers));
-        let uploaded = made.map_err(DeviceError::from).and_then(|memory| self.upload(memory.address, numbers).map(|()| memory));
+        let uploaded = made
+            .map_err(DeviceError::from)
+            .and_then(|memory| self.upload(memory.address, numbers).map(|()| memory));
         match uploaded {
             Ok(memory) => tables.entry(numbers.to_vec()).or_insert(memory).address,
             Err(error) => {

@@ -6,13 +6,13 @@
 
 use super::Cuda;
 use super::commands::Command;
-use untuned_cuda::device::{Context, Memory};
 use crate::device::{DeviceError, Write};
 use cudarc::cublaslt::sys as lt;
 use cudarc::driver::sys;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
+use untuned_cuda::device::{Context, Memory};
 
 /// How numbers are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
