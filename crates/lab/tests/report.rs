@@ -120,6 +120,34 @@ fn curves_are_the_means_of_the_seeds_and_cells_those_of_the_grid() {
 }
 
 #[test]
+fn a_pair_that_ended_in_some_seeds_has_their_mean() {
+    let folder = tempfile::tempdir().unwrap();
+    made::networks(folder.path());
+    let heat = |folder: &std::path::Path| {
+        let heat = figure(folder, "lstm", "lstm-hyperparameters").panels[0].cells.clone().unwrap();
+        heat.cells.iter().map(|cell| cell.content).collect::<Vec<_>>()
+    };
+    let rates =
+        |folder: &std::path::Path| series(&figure(folder, "lstm", "lstm-rates").panels[0], "gd").to_vec();
+    let whole = rates(folder.path());
+    let forget = |seeds: &[u64]| {
+        for run in runs::find(&folder.path().join("lstm")).runs {
+            if run.config.rule.to_string() == "gd:lr=0.1" && seeds.contains(&run.config.seed) {
+                fs::remove_file(run.folder.join("summary.json")).unwrap();
+            }
+        }
+    };
+    forget(&[2, 3]);
+    let first = 2.2 + 0.01 * (1.0 - 2.0);
+    assert_eq!(heat(folder.path())[3], Content::Value(first));
+    assert_eq!(rates(folder.path()), [(0.1, first), whole[1]]);
+    assert!(results(folder.path()).page().html().contains("Mean of 3 seeds, or of those that have ended."));
+    forget(&[1]);
+    assert_eq!(heat(folder.path())[3], Content::NotRun);
+    assert_eq!(rates(folder.path()), whole[1..]);
+}
+
+#[test]
 fn runs_that_end_early_or_elsewhere_leave_gaps() {
     let folder = tempfile::tempdir().unwrap();
     let write = |seed: u64, last: Option<f64>| {

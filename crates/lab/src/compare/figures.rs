@@ -1,5 +1,7 @@
 //! The figures of a comparison, from its runs' folders alone.
 
+use std::collections::BTreeSet;
+
 use untuned::spec::number;
 use untuned_theory::probe::Line;
 
@@ -209,14 +211,14 @@ fn hyperparameters(comparison: &Comparison, horizon: Horizon, methods: &Read<'_>
     let of_paper = if comparison.scale == "paper" { papers_choice(comparison.model) } else { &[] };
     let cell = |rate: f64, threshold: f64| {
         let here: Vec<&&Run> = all.iter().filter(|run| place(run) == Some((rate, threshold))).collect();
-        let losses: Option<Vec<f64>> = here
-            .iter()
-            .map(|run| run.summary().map(|s| s.final_test_loss.filter(|_| !s.diverged).unwrap_or(f64::NAN)))
-            .collect();
-        let cell = match losses.as_deref().map(Spread::of) {
-            Some(Some(_)) if losses.iter().flatten().any(|loss| loss.is_nan()) => Cell::diverged(),
-            Some(Some(spread)) => Cell::value(spread.mean),
-            _ => Cell::not_run(),
+        // Of the seeds that have ended: a pair need not be in the grid of every seed.
+        let ended = here.iter().filter_map(|run| run.summary());
+        let losses: Vec<f64> =
+            ended.map(|s| s.final_test_loss.filter(|_| !s.diverged).unwrap_or(f64::NAN)).collect();
+        let cell = match Spread::of(&losses) {
+            Some(_) if losses.iter().any(|loss| loss.is_nan()) => Cell::diverged(),
+            Some(spread) => Cell::value(spread.mean),
+            None => Cell::not_run(),
         };
         let is = |places: &[(f64, f64)]| places.contains(&(rate, threshold));
         Cell { selected: is(&chosen), paper: is(of_paper), ..cell }
@@ -242,7 +244,15 @@ fn hyperparameters(comparison: &Comparison, horizon: Horizon, methods: &Read<'_>
     let heat = Panel::heat("clipping threshold", "learning rate", map).title("Final test loss");
     let seeds = match grid.seeds().len() {
         1 => "One seed.".to_string(),
-        count => format!("Mean of {count} seeds."),
+        count => {
+            let in_all = |pair: &(f64, f64)| {
+                let here = all.iter().filter(|run| place(run) == Some(*pair) && run.summary().is_some());
+                let ended: BTreeSet<u64> = here.map(|run| run.config.seed).collect();
+                ended.is_empty() || ended.len() == count
+            };
+            let fewer = if places.iter().all(in_all) { "" } else { ", or of those that have ended" };
+            format!("Mean of {count} seeds{fewer}.")
+        }
     };
     let dotted = if of_paper.is_empty() { "" } else { "; dotted: what the paper selected" };
     let name = comparison.title();
@@ -274,18 +284,21 @@ fn against_the_rate(methods: &Read<'_>, grid: &Method<'_>, rates: &[f64]) -> Pan
     let mut panel = Panel::new(Axis::log("learning rate"), Axis::linear("final test loss"));
     let mut line = |key: &str, with: &dyn Fn(&Run) -> bool| {
         let at = |rate: f64| {
+            // Nothing where none has ended.
             let of_seed = |seed: &u64| {
                 let here = grid.grid().filter(|run| {
                     run.config.seed == *seed && parameter(run, "lr") == Some(rate) && with(run)
                 });
-                let here = here.filter_map(|run| run.summary()).filter(|summary| !summary.diverged);
-                let best = here.filter_map(|s| Some((s.final_validation_loss?, s.final_test_loss?)));
-                best.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, test)| test)
+                let ended: Vec<_> = here.filter_map(|run| run.summary()).collect();
+                let left = ended.iter().filter(|summary| !summary.diverged);
+                let best = left.filter_map(|s| Some((s.final_validation_loss?, s.final_test_loss?)));
+                let best = best.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, test)| test);
+                (!ended.is_empty()).then(|| best.unwrap_or(f64::INFINITY))
             };
-            let tests: Option<Vec<f64>> = grid.seeds().iter().map(of_seed).collect();
-            (rate, tests.and_then(|tests| Spread::of(&tests)).map_or(f64::INFINITY, |spread| spread.mean))
+            let tests: Vec<f64> = grid.seeds().iter().filter_map(of_seed).collect();
+            Some((rate, Spread::of(&tests)?.mean))
         };
-        let points: Vec<(f64, f64)> = rates.iter().rev().map(|rate| at(*rate)).collect();
+        let points: Vec<(f64, f64)> = rates.iter().rev().filter_map(|rate| at(*rate)).collect();
         panel = panel.clone().series(Series::method(key, points));
     };
     line("gd", &|run| parameter(run, "threshold").is_none());
