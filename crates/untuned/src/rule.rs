@@ -127,11 +127,21 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// Nothing yet.
+    pub(crate) const UNKNOWN: Observation = Observation {
+        step: 0,
+        grad_norm: f64::NAN,
+        loss: None,
+        x0_norm: None,
+        distance: None,
+        grad_sum: None,
+        dimension: None,
+        max_size: f64::INFINITY,
+    };
+
     /// The loss and the gradient's norm at step `step`. A method that [needs](Needs) more refuses it.
     pub fn new(step: u64, loss: f64, grad_norm: f64) -> Observation {
-        let (x0_norm, distance, grad_sum, dimension) = (None, None, None, None);
-        let max_size = f64::INFINITY;
-        Observation { step, grad_norm, loss: Some(loss), x0_norm, distance, grad_sum, dimension, max_size }
+        Observation { step, grad_norm, loss: Some(loss), ..Observation::UNKNOWN }
     }
 
     /// Refuses values that are not finite, and values that are needed and missing. A [`Session`](crate::Session) does this before
@@ -141,40 +151,49 @@ impl Observation {
     /// Names the value and the step.
     #[inline]
     pub fn check(&self, needs: Needs) -> Result<(), Refusal> {
-        let fits = |value: Option<f64>, needed: bool| value.map_or(!needed, f64::is_finite);
-        let fine = fits(self.loss, needs.loss | needs.best)
-            & fits(self.x0_norm, needs.x0_norm)
-            & fits(self.distance, needs.distance)
-            & fits(self.grad_sum, needs.grad_sum)
-            & (self.dimension.is_some() | !needs.dimension)
-            & (self.grad_norm.is_finite() & (self.grad_norm >= 0.0));
-        if fine { Ok(()) } else { Err(self.fault(needs)) }
+        let mut sum = self.grad_norm;
+        let mut missing = needs.dimension && self.dimension.is_none();
+        for (_, needed, value) in self.numbers(needs) {
+            match value {
+                Some(value) => sum += value.abs(),
+                None => missing |= needed,
+            }
+        }
+        // The terms of a finite sum are finite: one comparison for all.
+        if sum <= f64::MAX && self.grad_norm >= 0.0 && !missing { Ok(()) } else { self.check_each(needs) }
     }
 
-    /// What [`Observation::check`] refuses.
-    #[cold]
-    fn fault(&self, needs: Needs) -> Refusal {
-        let step = self.step;
-        if let Some(loss) = self.loss.filter(|loss| !loss.is_finite()) {
-            return Refusal::Loss { step, loss };
-        }
-        if !(self.grad_norm.is_finite() && self.grad_norm >= 0.0) {
-            return Refusal::Gradient { step, grad_norm: self.grad_norm };
-        }
-        let numbers = [
+    /// The numbers that may be missing: name, whether it is needed, value.
+    #[inline(always)]
+    fn numbers(&self, needs: Needs) -> [(&'static str, bool, Option<f64>); 4] {
+        [
             ("loss", needs.loss || needs.best, self.loss),
             ("x0_norm", needs.x0_norm, self.x0_norm),
             ("distance", needs.distance, self.distance),
             ("grad_sum", needs.grad_sum, self.grad_sum),
-        ];
-        for (what, needed, value) in numbers {
+        ]
+    }
+
+    #[cold]
+    fn check_each(&self, needs: Needs) -> Result<(), Refusal> {
+        let step = self.step;
+        if let Some(loss) = self.loss.filter(|loss| !loss.is_finite()) {
+            return Err(Refusal::Loss { step, loss });
+        }
+        if !(self.grad_norm.is_finite() && self.grad_norm >= 0.0) {
+            return Err(Refusal::Gradient { step, grad_norm: self.grad_norm });
+        }
+        for (what, needed, value) in self.numbers(needs) {
             match value {
-                Some(value) if !value.is_finite() => return Refusal::NotFinite { step, what, value },
-                None if needed => return Refusal::Missing { step, what },
+                Some(value) if !value.is_finite() => return Err(Refusal::NotFinite { step, what, value }),
+                None if needed => return Err(Refusal::Missing { step, what }),
                 _ => {}
             }
         }
-        Refusal::Missing { step, what: "dimension" }
+        if needs.dimension && self.dimension.is_none() {
+            return Err(Refusal::Missing { step, what: "dimension" });
+        }
+        Ok(())
     }
 
     /// `f − l`, at least 0.
@@ -296,7 +315,7 @@ impl Step {
     /// Refuses a size that is not finite, is negative, or is above [`Observation::max_size`].
     #[inline]
     pub fn new(size: f64, seen: &Observation) -> Result<Step, Refusal> {
-        if size.is_finite() && size >= 0.0 && size <= seen.max_size {
+        if (0.0..=f64::MAX).contains(&size) && size <= seen.max_size {
             Ok(Step { size, from: Point::Here, kind: StepKind::Regular })
         } else {
             Err(seen.overflow(size))
