@@ -72,7 +72,7 @@ pub use parameters::{RunInfo, Running};
 pub use problem::{Function, Known, Problem};
 pub use rule::{Needs, Observation, Point, Refusal, Step, StepKind, StepRule};
 pub use rules::Rule;
-pub use session::{LossAndNorm, Report, Session, SessionState};
+pub use session::{Report, Session, SessionState};
 pub use space::{DenseF64, Space};
 pub use spec::SpecError;
 

@@ -203,10 +203,10 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
         let problem = self.problem;
         let dimension = self.check(x0)?;
         let Ok(mut session) = Session::new(method, DenseF64::new(dimension));
-        let (mut x, mut gradient) = (x0.to_vec(), vec![0.0; dimension]);
-        // The point that a step was made from, where it may be the best one, or somebody looks at it.
-        let mut from = x0.to_vec();
-        let mut best = Snapshot { step: 0, loss: f64::INFINITY, x: x0.to_vec() };
+        let mut gradient = vec![0.0; dimension];
+        // The current point, the best one, and room for the next one. They change places.
+        let [x, best, next] = &mut [x0.to_vec(), x0.to_vec(), x0.to_vec()];
+        let (mut x, mut best, mut next, mut best_step, mut best_loss) = (x, best, next, 0, f64::INFINITY);
         let mut average = self.average.map(Average::check).transpose()?.map(|kind| (kind, x0.to_vec()));
         // A method's own point stands for the average.
         let own = session.has_evaluation_point();
@@ -216,18 +216,19 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
         let (mut trace, mut below_bound, mut step) = (Vec::new(), 0, 0);
 
         let (outcome, loss) = loop {
-            let loss = problem.value_and_gradient(&x, &mut gradient);
-            let is_lowest = loss <= best.loss;
+            let loss = problem.value_and_gradient(x, &mut gradient);
+            let is_lowest = loss <= best_loss;
+            // `x` is needed after the step where it may be the best point, or somebody looks at it.
+            let beside = is_lowest || seen;
             let (answer, grad_norm) = if step < steps {
-                // The new best point takes the memory of the last one: fewer buffers are in the cache.
+                // The next point takes the memory of the last best one: fewer buffers are in the cache.
                 let replaces = is_lowest && is_rule;
                 if replaces {
-                    std::mem::swap(&mut best.x, &mut from);
+                    std::mem::swap(&mut best, &mut next);
                 }
-                let previous = Some(&mut from).filter(|_| is_lowest || seen);
-                let answer = session.advance_from(loss, &mut x, previous, &gradient);
+                let answer = session.advance_to(loss, x, Some(&mut *next).filter(|_| beside), &gradient);
                 if replaces && answer.is_err() {
-                    std::mem::swap(&mut best.x, &mut from);
+                    std::mem::swap(&mut best, &mut next);
                 }
                 let grad_norm = session.seen().map_or(f64::NAN, |seen| seen.grad_norm);
                 (answer.map_err(|error| ended(error, step)), grad_norm)
@@ -240,13 +241,12 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
                 };
                 (Err(end), grad_norm)
             };
-            let next = answer.ok();
-            let here = if next.is_some() { &from } else { &x };
-            let iterate = Iterate { step, x: here, gradient: &gradient, loss, grad_norm, next };
+            let iterate = Iterate { step, x, gradient: &gradient, loss, grad_norm, next: answer.ok() };
             let stopped = self.show(&iterate, &mut trace);
-            let is_best = is_lowest && loss.is_finite() && grad_norm.is_finite();
+            // What a step was made from is finite.
+            let is_best = is_lowest && (answer.is_ok() || (loss.is_finite() && grad_norm.is_finite()));
             if is_best {
-                (best.step, best.loss) = (step, loss);
+                (best_step, best_loss) = (step, loss);
             }
             let end = match answer {
                 Err(outcome) => Some(outcome),
@@ -258,29 +258,33 @@ impl<'a, P: Problem + ?Sized> Minimizer<'a, P> {
             };
             if let Some(outcome) = end {
                 if is_best {
-                    best.x.copy_from_slice(here);
+                    best.copy_from_slice(x);
                 }
                 break (outcome, loss);
             }
             if let Some((kind, mean)) = average.as_mut().filter(|_| !own) {
-                kind.take(session.space(), mean, &from, step + 1);
+                kind.take(session.space(), mean, x, step + 1);
+            }
+            if beside {
+                std::mem::swap(&mut x, &mut next);
             }
             if is_best {
-                std::mem::swap(&mut best.x, &mut from);
+                std::mem::swap(&mut best, &mut next);
             }
             step += 1;
         };
 
         // Where an observer stopped the run, the method has made the step that the run does not take: the evaluation point is then one
         // step ahead.
+        let trained = if matches!(outcome, Outcome::Stopped { .. }) { next } else { &*x };
         let average = average.map(|(_, mut point)| {
             if own {
-                session.write_evaluation_point(&x, &mut point);
+                session.write_evaluation_point(trained, &mut point);
             }
             Snapshot { step, loss: problem.value(&point), x: point }
         });
-        let last =
-            Snapshot { step, loss, x: if matches!(outcome, Outcome::Stopped { .. }) { from } else { x } };
+        let last = Snapshot { step, loss, x: std::mem::take(x) };
+        let best = Snapshot { step: best_step, loss: best_loss, x: std::mem::take(best) };
         let warning = session.method().warning();
         Ok(Run { outcome, last, best, average, below_bound, warning, trace })
     }

@@ -5,7 +5,6 @@ use thiserror::Error;
 
 use crate::formula::{Change, Measure, Number, TensorInfo};
 use crate::rule::{Needs, Observation, Point, Refusal, Step, StepRule, short_type_name};
-use crate::session::LossAndNorm;
 use crate::space::Space;
 
 /// A method that moves the parameters itself and may keep vectors beside them.
@@ -135,7 +134,7 @@ impl StepOptions {
     #[inline]
     pub fn wrong(&self) -> Option<(&'static str, f64, &'static str)> {
         let StepOptions { rate, clip, weight_decay } = *self;
-        let fits = |value: f64| (0.0..f64::INFINITY).contains(&value);
+        let fits = |value: f64| (0.0..=f64::MAX).contains(&value);
         match clip {
             _ if !fits(rate) => Some(("rate", rate, "finite, and 0 or more")),
             _ if !fits(weight_decay) => Some(("weight_decay", weight_decay, "finite, and 0 or more")),
@@ -195,15 +194,22 @@ pub fn named<V, const N: usize>(state: &mut [V]) -> [&mut V; N] {
     state.unwrap_or_else(|| panic!("the method declares {count} state vectors and uses {N}")).each_mut()
 }
 
-/// The points that a rule may go back to.
+/// The points that a rule may start from.
 #[derive(Debug)]
 pub(crate) struct Points<'a, S: Space> {
     /// The current point, where `x` is memory for the next one.
     pub(crate) from: Option<&'a S::Vector>,
     pub(crate) x0: Option<&'a S::Vector>,
-    pub(crate) origin_gradient: Option<&'a mut S::Vector>,
-    pub(crate) best: Option<[&'a mut S::Vector; 2]>,
+    pub(crate) vectors: &'a mut JumpVectors<S::Vector>,
     pub(crate) kept: &'a mut JumpPoints,
+}
+
+/// The vectors of the points that a rule may go back to, beside `x_0`.
+#[derive(Debug, Clone)]
+pub(crate) struct JumpVectors<V> {
+    pub(crate) origin_gradient: Option<V>,
+    /// The best point and its gradient.
+    pub(crate) best: Option<[V; 2]>,
 }
 
 /// Which of the points that a rule may go back to are there.
@@ -227,11 +233,8 @@ pub(crate) const OWN: usize = 4;
 /// The most sums that a method may measure in a step.
 pub const MOST_SUMS: usize = 8;
 
-/// The loss of a step: known, or to be computed from the numbers that the caller reserved, once they are read.
-pub(crate) enum Loss<'a> {
-    Known(Option<f64>),
-    Reserved(&'a mut dyn FnMut(&[f64]) -> Option<f64>),
-}
+/// Computes the loss of a step from the numbers that the caller reserved, once they are read.
+pub(crate) type ReservedLoss<'a> = &'a mut dyn FnMut(&[f64]) -> Option<f64>;
 
 /// A step in the making: a method observes the point through it, and changes vectors in its space.
 pub struct StepContext<'a, S: Space> {
@@ -239,21 +242,21 @@ pub struct StepContext<'a, S: Space> {
     pub space: &'a S,
     /// The options of the step.
     pub options: &'a StepOptions,
-    pub(crate) needs: Needs,
-    pub(crate) step: u64,
+    pub(crate) needs: &'a Needs,
     pub(crate) gradient: &'a S::Vector,
     /// The parameters of the start, while their norm is not known.
     pub(crate) x0: Option<&'a S::Vector>,
-    pub(crate) x0_norm: Option<f64>,
-    pub(crate) loss: Loss<'a>,
+    /// The loss, where it is not in `seen`.
+    pub(crate) loss: Option<ReservedLoss<'a>>,
     /// How many sums the caller reserved.
     pub(crate) reserved: usize,
     pub(crate) norm_measured: bool,
     /// How many sums there are to read, those of the caller included.
     pub(crate) measured: usize,
     pub(crate) sums: &'a mut S::Sums,
-    pub(crate) values: &'a mut [f64],
-    pub(crate) seen: &'a mut Option<LossAndNorm>,
+    pub(crate) values: &'a mut Vec<f64>,
+    /// What is known of the point. It is filled where it stands: every copy of a number on its way to a rule takes 1 to 2 ns.
+    pub(crate) seen: &'a mut Observation,
 }
 
 impl<S: Space> StepContext<'_, S> {
@@ -263,48 +266,41 @@ impl<S: Space> StepContext<'_, S> {
     /// When the device fails, or when a value is not finite or is missing.
     #[inline]
     pub fn observe(&mut self) -> Result<Observation, SessionError<S::Error>> {
-        let seen = self.read().map_err(SessionError::Device)?;
-        self.check(&seen)?;
-        Ok(seen)
+        self.read()?;
+        Ok(*self.seen)
     }
 
-    /// [`StepContext::observe`] is this and [`StepContext::check`]. A rule's step calls them one after the other: an observation that
-    /// goes through a result is copied, which takes longer than the rest of a small step.
     #[inline(always)]
-    fn read(&mut self) -> Result<Observation, S::Error> {
+    fn read(&mut self) -> Result<(), SessionError<S::Error>> {
+        self.fill().map_err(SessionError::Device)?;
+        self.seen.check(*self.needs)?;
+        self.options.check(self.seen.step)?;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn fill(&mut self) -> Result<(), S::Error> {
         if !self.norm_measured {
             self.space.measure_norm(self.gradient, self.sums, self.reserved + NORM);
         }
         let values = &mut self.values[..self.measured];
         self.space.read(self.sums, values)?;
         let (reserved, measured) = values.split_at(self.reserved);
-        let grad_norm = self.space.norm(self.gradient, measured[NORM])?;
-        if let (Some(x0), None) = (self.x0, self.x0_norm) {
-            self.x0_norm = Some(self.space.norm(x0, measured[X0_NORM])?);
+        let seen = &mut *self.seen;
+        seen.grad_norm = self.space.norm(self.gradient, measured[NORM])?;
+        if let (Some(x0), None) = (self.x0, seen.x0_norm) {
+            seen.x0_norm = Some(self.space.norm(x0, measured[X0_NORM])?);
         }
-        let loss = match &mut self.loss {
-            Loss::Known(loss) => *loss,
-            Loss::Reserved(of) => of(reserved),
-        };
-        self.loss = Loss::Known(loss);
-        *self.seen = Some(LossAndNorm { loss, grad_norm });
-        Ok(Observation {
-            step: self.step,
-            grad_norm,
-            loss,
-            x0_norm: self.x0_norm,
-            distance: self.needs.distance.then(|| self.space.distance(measured[DISTANCE])),
-            grad_sum: self.needs.grad_sum.then(|| measured[GRAD_SUM]),
-            dimension: Some(self.space.dimension()),
-            // The step and its length, after the schedule; a little less, so that no rounding leads beyond.
-            max_size: (1.0 - 1e-14) * S::LARGEST / (grad_norm.max(1.0) * self.options.rate),
-        })
-    }
-
-    #[inline(always)]
-    fn check(&self, seen: &Observation) -> Result<(), Refusal> {
-        seen.check(self.needs)?;
-        self.options.check(seen.step)
+        if let Some(loss) = self.loss.take() {
+            seen.loss = loss(reserved);
+        }
+        if self.needs.distance && seen.distance.is_none() {
+            seen.distance = Some(measured[DISTANCE].sqrt());
+        }
+        seen.grad_sum = self.needs.grad_sum.then(|| measured[GRAD_SUM]);
+        // The step and its length, after the schedule; a little less, so that no rounding leads beyond.
+        seen.max_size = (1.0 - 1e-14) * S::LARGEST / (seen.grad_norm.max(1.0) * self.options.rate);
+        Ok(())
     }
 
     /// As [`StepContext::observe`], with sums of the method's own from one pass before it.
@@ -427,15 +423,13 @@ impl<R: StepRule> Optimizer for R {
         context: &mut StepContext<'_, S>,
         vectors: Vectors<'_, S>,
     ) -> Result<Step, SessionError<S::Error>> {
-        let seen = context.read().map_err(SessionError::Device)?;
-        context.check(&seen)?;
+        context.read()?;
         let Vectors { x, gradient, points, .. } = vectors;
-        let next = StepRule::step(self, &seen)?;
-        context.needs.allow(&next, &seen)?;
+        let next = StepRule::step(self, context.seen)?;
+        context.needs.allow(&next, context.seen)?;
         let size = next.size * context.options.rate;
-        check_held::<S>(&seen, &[size, size * seen.grad_norm])?;
-        let Points { from, x0, mut origin_gradient, mut best, kept } = points;
-        if let (Some([point, point_gradient]), Some(loss)) = (&mut best, seen.loss) {
+        let Points { from, x0, vectors: JumpVectors { origin_gradient, best }, kept } = points;
+        if let (Some([point, point_gradient]), Some(loss)) = (&mut *best, context.seen.loss) {
             if kept.best.is_none_or(|lowest| loss <= lowest) {
                 context.space.copy(from.unwrap_or(x), point);
                 context.space.copy(gradient, point_gradient);
@@ -447,9 +441,9 @@ impl<R: StepRule> Optimizer for R {
             kept.origin = true;
         }
         let decay = size * context.options.weight_decay;
-        let (from, gradient) = match (next.from, best, x0.zip(origin_gradient)) {
-            (Point::Best, Some([best, best_gradient]), _) => (Some(&*best), &*best_gradient),
-            (Point::Origin, _, Some((x0, origin_gradient))) => (Some(x0), &*origin_gradient),
+        let (from, gradient) = match (next.from, &*best, x0.zip(origin_gradient.as_ref())) {
+            (Point::Best, Some([best, best_gradient]), _) => (Some(best), best_gradient),
+            (Point::Origin, _, Some((x0, origin_gradient))) => (Some(x0), origin_gradient),
             _ => (from, gradient),
         };
         match from {

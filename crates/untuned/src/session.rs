@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::average::Average;
 use crate::formula::{Measure, Number, TensorInfo};
 use crate::optimizer::{
-    DISTANCE, GRAD_SUM, JumpPoints, Loss, MOST_SUMS, NORM, OWN, Optimizer, Points, SessionError, StateVector,
-    StepContext, StepOptions, Vectors, X0_NORM,
+    DISTANCE, GRAD_SUM, JumpPoints, JumpVectors, MOST_SUMS, NORM, OWN, Optimizer, Points, ReservedLoss,
+    SessionError, StateVector, StepContext, StepOptions, Vectors, X0_NORM,
 };
-use crate::rule::{Needs, StepKind};
+use crate::rule::{Needs, Observation, StepKind};
 use crate::space::Space;
 use crate::spec::SpecError;
 
@@ -46,7 +46,7 @@ pub struct Session<M, S: Space> {
     reserved: usize,
     sums: S::Sums,
     values: Vec<f64>,
-    seen: Option<LossAndNorm>,
+    seen: Option<Observation>,
     last: Option<Report>,
 }
 
@@ -91,9 +91,7 @@ struct SessionVectors<V> {
     /// The method's own.
     state: Vec<V>,
     x0: Option<V>,
-    origin_gradient: Option<V>,
-    /// The best point and its gradient.
-    best: Option<[V; 2]>,
+    jump: JumpVectors<V>,
     average: Option<V>,
 }
 
@@ -111,16 +109,6 @@ pub struct Report {
     pub rate: f64,
     /// Whether it was an ordinary step, one without a gradient, or one below the method's lower bound.
     pub kind: StepKind,
-}
-
-/// The loss and the gradient's norm of a step. They are known for refused steps, too, which have no [`Report`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
-pub struct LossAndNorm {
-    /// The loss, where it was given.
-    pub loss: Option<f64>,
-    /// The norm of the whole gradient, before any clipping.
-    pub grad_norm: f64,
 }
 
 /// `g` and `g²`.
@@ -209,8 +197,10 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         Ok(SessionVectors {
             state: method.state().into_iter().map(state).collect::<Result<_, _>>()?,
             x0: keeps_x0(needs).then(copy).transpose()?,
-            origin_gradient: needs.origin.then(|| space.zeros()).transpose()?,
-            best: if needs.best { Some([space.zeros()?, space.zeros()?]) } else { None },
+            jump: JumpVectors {
+                origin_gradient: needs.origin.then(|| space.zeros()).transpose()?,
+                best: if needs.best { Some([space.zeros()?, space.zeros()?]) } else { None },
+            },
             average: average.map(|_| copy()).transpose()?,
         })
     }
@@ -229,19 +219,18 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         x: &mut S::Vector,
         gradient: &S::Vector,
     ) -> Result<Report, SessionError<S::Error>> {
-        self.step(x, None, gradient, Loss::Known(Some(loss)))
+        self.step(x, None, gradient, Some(loss), None)
     }
 
-    /// [`Session::advance`], after which `previous` is the point that the step was made from. A rule writes the new point into the memory
-    /// of `previous`: that takes no copy, and `previous` is as it was where the step is refused.
-    pub(crate) fn advance_from(
+    /// [`Session::advance`], which writes the next point to `to` where that is given: `x` stays. A rule takes no copy for that.
+    pub(crate) fn advance_to(
         &mut self,
         loss: f64,
         x: &mut S::Vector,
-        previous: Option<&mut S::Vector>,
+        to: Option<&mut S::Vector>,
         gradient: &S::Vector,
     ) -> Result<Report, SessionError<S::Error>> {
-        self.step(x, previous, gradient, Loss::Known(Some(loss)))
+        self.step(x, to, gradient, Some(loss), None)
     }
 
     /// Makes a step whose loss is computed from the [reserved](Session::reserving) numbers, once they are read. `None` stands for a
@@ -259,22 +248,24 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         loss: impl FnOnce(&[f64]) -> Option<f64>,
     ) -> Result<Report, SessionError<S::Error>> {
         let mut loss = Some(loss);
-        self.step(x, None, gradient, Loss::Reserved(&mut |read| loss.take().and_then(|loss| loss(read))))
+        let mut reserved = |read: &[f64]| loss.take().and_then(|loss| loss(read));
+        self.step(x, None, gradient, None, Some(&mut reserved))
     }
 
     #[inline(always)]
     fn step(
         &mut self,
         x: &mut S::Vector,
-        previous: Option<&mut S::Vector>,
+        to: Option<&mut S::Vector>,
         gradient: &S::Vector,
-        loss: Loss<'_>,
+        loss: Option<f64>,
+        reserved_loss: Option<ReservedLoss<'_>>,
     ) -> Result<Report, SessionError<S::Error>> {
         let starts = self.vectors.is_none();
         if starts {
             self.start(x).map_err(SessionError::Device)?;
         }
-        let result = self.step_from(x, previous, gradient, loss);
+        let result = self.step_from(x, to, gradient, loss, reserved_loss);
         if starts && result.is_err() {
             // The next step may be from another point: that one is then the start.
             self.vectors = None;
@@ -286,9 +277,10 @@ impl<M: Optimizer, S: Space> Session<M, S> {
     fn step_from(
         &mut self,
         x: &mut S::Vector,
-        mut previous: Option<&mut S::Vector>,
+        to: Option<&mut S::Vector>,
         gradient: &S::Vector,
-        loss: Loss<'_>,
+        loss: Option<f64>,
+        reserved_loss: Option<ReservedLoss<'_>>,
     ) -> Result<Report, SessionError<S::Error>> {
         let Session {
             method,
@@ -304,10 +296,16 @@ impl<M: Optimizer, S: Space> Session<M, S> {
             seen,
             last,
         } = self;
-        *seen = None;
+        let seen = seen.insert(Observation {
+            step: numbers.step,
+            loss,
+            x0_norm: numbers.x0_norm,
+            dimension: Some(space.dimension()),
+            ..Observation::UNKNOWN
+        });
         let Some(vectors) = vectors else { unreachable!("the vectors are made before a step") };
-        let (needs, at) = (*needs, *reserved);
-        let SessionVectors { state, x0, origin_gradient, best, average: mean } = vectors;
+        let at = *reserved;
+        let SessionVectors { state, x0, jump, average: mean } = vectors;
         // An average that was asked for after the start.
         let begun = if average.is_some() && mean.is_none() {
             Some(space.zeros().map_err(SessionError::Device)?)
@@ -316,7 +314,7 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         };
         let x0 = x0.as_ref();
         if let (Some(x0), true) = (x0, needs.distance) {
-            space.measure_distance(x, x0, sums, at + DISTANCE);
+            seen.distance = space.measure_distance(x, x0, sums, at + DISTANCE);
         }
         if let (Some(x0), true, None) = (x0, needs.x0_norm, numbers.x0_norm) {
             space.measure_norm(x0, sums, at + X0_NORM);
@@ -329,15 +327,10 @@ impl<M: Optimizer, S: Space> Session<M, S> {
             space: &*space,
             options: &*options,
             needs,
-            step: numbers.step,
             gradient,
             x0: x0.filter(|_| needs.x0_norm),
-            x0_norm: numbers.x0_norm,
             // The same, for a shorter time.
-            loss: match loss {
-                Loss::Known(loss) => Loss::Known(loss),
-                Loss::Reserved(of) => Loss::Reserved(of),
-            },
+            loss: reserved_loss.map(|loss| loss as ReservedLoss<'_>),
             reserved: at,
             norm_measured: needs.grad_sum,
             measured: at + OWN,
@@ -345,38 +338,27 @@ impl<M: Optimizer, S: Space> Session<M, S> {
             values,
             seen: &mut *seen,
         };
-        let mut kept = numbers.kept;
-        let swaps = previous.is_some() && method.steps_from();
-        match &mut previous {
-            Some(previous) if swaps => std::mem::swap(x, *previous),
-            Some(previous) => space.copy(x, previous),
-            None => {}
-        }
-        let points = Points {
-            from: previous.as_deref().filter(|_| swaps),
-            x0,
-            origin_gradient: origin_gradient.as_mut(),
-            best: best.as_mut().map(|best| best.each_mut()),
-            kept: &mut kept,
+        let (from, x) = match to {
+            Some(to) if method.steps_from() => (Some(&*x), to),
+            Some(to) => {
+                space.copy(x, to);
+                (None, to)
+            }
+            None => (None, x),
         };
+        let points = Points { from, x0, vectors: jump, kept: &mut numbers.kept };
         let vectors = Vectors { x: &mut *x, gradient, state, points };
-        let made = method.step(&mut context, vectors);
-        let x0_norm = context.x0_norm;
-        if let (Err(_), Some(previous), true) = (&made, previous, swaps) {
-            std::mem::swap(x, previous);
-        }
-        let made = made?;
+        let made = method.step(&mut context, vectors)?;
         if begun.is_some() {
             *mean = begun;
         }
-        let LossAndNorm { loss, grad_norm } =
-            seen.expect("a method observes the point before it makes a step");
-        let step = numbers.step;
+        let Observation { step, loss, grad_norm, x0_norm, .. } = *seen;
+        assert!(!grad_norm.is_nan(), "a method observes the point before it makes a step");
         if let (Some(average), Some(mean)) = (average, mean) {
             numbers.averaged = numbers.averaged.saturating_add(1);
             average.take(space, mean, x, numbers.averaged);
         }
-        *numbers = Numbers { step: step.saturating_add(1), x0_norm, kept, averaged: numbers.averaged };
+        (numbers.step, numbers.x0_norm) = (step.saturating_add(1), x0_norm);
         let report = Report { step, loss, grad_norm, rate: made.size, kind: made.kind };
         *last = Some(report);
         Ok(report)
@@ -446,9 +428,9 @@ impl<M: Optimizer, S: Space> Session<M, S> {
         self.numbers.x0_norm
     }
 
-    /// What the last step saw, also where it was refused.
-    pub fn seen(&self) -> Option<LossAndNorm> {
-        self.seen
+    /// What the last step saw, also where it was refused. The norm is NaN where the method refused the step before it observed.
+    pub fn seen(&self) -> Option<&Observation> {
+        self.seen.as_ref()
     }
 
     /// The last step that was made.
@@ -523,12 +505,12 @@ impl<M: Optimizer, S: Space> Session<M, S> {
 
 impl<V> SessionVectors<V> {
     fn each(&self) -> impl Iterator<Item = &V> {
-        let SessionVectors { state, x0, origin_gradient, best, average } = self;
+        let SessionVectors { state, x0, jump: JumpVectors { origin_gradient, best }, average } = self;
         state.iter().chain(x0).chain(origin_gradient).chain(best.iter().flatten()).chain(average)
     }
 
     fn each_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        let SessionVectors { state, x0, origin_gradient, best, average } = self;
+        let SessionVectors { state, x0, jump: JumpVectors { origin_gradient, best }, average } = self;
         state.iter_mut().chain(x0).chain(origin_gradient).chain(best.iter_mut().flatten()).chain(average)
     }
 }

@@ -78,14 +78,16 @@ pub trait Space {
         Ok(squares.sqrt())
     }
 
-    /// Measures the distance between two vectors, for [`Space::distance`].
-    fn measure_distance(&self, a: &Self::Vector, b: &Self::Vector, sums: &mut Self::Sums, at: usize) {
+    /// Measures `Σ (a − b)²`. A space that knows `‖a − b‖` at once returns it, and measures nothing.
+    fn measure_distance(
+        &self,
+        a: &Self::Vector,
+        b: &Self::Vector,
+        sums: &mut Self::Sums,
+        at: usize,
+    ) -> Option<f64> {
         self.measure(SquareDistance, [], 0.0, [a, b], sums, at);
-    }
-
-    /// `‖a − b‖`, given what [`Space::measure_distance`] measured.
-    fn distance(&self, measured: f64) -> f64 {
-        measured.sqrt()
+        None
     }
 }
 
@@ -258,13 +260,9 @@ impl Space for DenseF64 {
         Ok(vector::norm(v))
     }
 
-    /// The distance itself, exact also where the squares leave the range of f64.
-    fn measure_distance(&self, a: &Vec<f64>, b: &Vec<f64>, sums: &mut Vec<f64>, at: usize) {
-        sums[at] = vector::distance(a, b);
-    }
-
-    fn distance(&self, measured: f64) -> f64 {
-        measured
+    /// Exact also where the squares leave the range of f64.
+    fn measure_distance(&self, a: &Vec<f64>, b: &Vec<f64>, _: &mut Vec<f64>, _: usize) -> Option<f64> {
+        Some(vector::distance(a, b))
     }
 }
 

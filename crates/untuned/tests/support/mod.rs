@@ -235,11 +235,7 @@ impl Space for Watched {
         self.wrong_norm.get().map_or_else(|| self.dense.norm(v, squares), Ok)
     }
 
-    fn measure_distance(&self, a: &Vec<f64>, b: &Vec<f64>, sums: &mut Vec<f64>, at: usize) {
-        self.dense.measure_distance(a, b, sums, at);
-    }
-
-    fn distance(&self, measured: f64) -> f64 {
-        self.dense.distance(measured)
+    fn measure_distance(&self, a: &Vec<f64>, b: &Vec<f64>, sums: &mut Vec<f64>, at: usize) -> Option<f64> {
+        self.dense.measure_distance(a, b, sums, at)
     }
 }
