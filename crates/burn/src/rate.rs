@@ -9,11 +9,11 @@ use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use untuned::{MethodSpec, Rule, RunInfo, Session, SessionState, StepRule};
+use untuned::{MadeFor, MethodSpec, Rule, RunInfo, Session, SessionState, StepRule};
 
 use crate::module::{Taken, check_alike};
 use crate::reads::Reads;
-use crate::record::{MadeFor, Saved};
+use crate::record::Saved;
 use crate::space::{Parameters, Slot, Vector};
 use crate::stepper::one;
 use crate::{Report, StepError};

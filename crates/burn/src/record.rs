@@ -9,7 +9,7 @@ use burn::tensor::{Tensor, TensorData};
 use burn_pack::{Reader, Writer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use untuned::{Average, Optimizer, SessionState, StepOptions};
+use untuned::{MadeFor, Optimizer, SessionState, StepOptions};
 
 use crate::StepError;
 use crate::module::Taken;
@@ -56,70 +56,12 @@ impl<M: Optimizer + Serialize + DeserializeOwned + PartialEq> Saved<M> {
             return Err(StepError::Format { found, reads: FORMAT });
         }
         let saved: Saved<M> = serde_json::from_slice(text)?;
-        match saved.made_for.difference(here) {
+        let written = |method: &M| serde_json::to_string(method).unwrap_or_default();
+        match saved.made_for.difference(here, written) {
             Some(difference) => Err(StepError::Record(difference)),
             None => Ok(saved),
         }
     }
-}
-
-/// What a state and what it is loaded into must have in common.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct MadeFor<M> {
-    /// The method before its first step.
-    pub(crate) method: M,
-    /// Its text and the number of steps, where they are known.
-    pub(crate) text: Option<(String, u64)>,
-    pub(crate) average: Option<Average>,
-}
-
-impl<M: Optimizer> MadeFor<M> {
-    pub(crate) fn new(method: M) -> MadeFor<M> {
-        MadeFor { method, text: None, average: None }
-    }
-
-    /// What is different here, in words; nothing where a state may be loaded. One method may have several texts.
-    fn difference(&self, here: &MadeFor<M>) -> Option<String>
-    where
-        M: PartialEq + Serialize,
-    {
-        let steps = |made: &MadeFor<M>| made.text.as_ref().map(|&(_, steps)| steps);
-        let same_steps = steps(self).zip(steps(here)).is_none_or(|(there, here)| there == here);
-        if same_steps && self.method == here.method && self.average == here.average {
-            return None;
-        }
-        // Where a text is missing, the numbers tell two methods apart.
-        let ambiguous = self.text.is_none() || here.text.is_none();
-        let words = |made: &MadeFor<M>| {
-            let mut words = match &made.text {
-                Some((spec, steps)) => format!("`{spec}` for {steps} steps"),
-                None => format!("`{}`", made.method.name()),
-            };
-            if let Some(average) = made.average {
-                words += &format!(", averaged ({average:?})");
-            }
-            if ambiguous {
-                words +=
-                    &format!(" that began as {}", serde_json::to_string(&made.method).unwrap_or_default());
-            }
-            words
-        };
-        Some(format!("it is the state of {}, and this is {}", words(self), words(here)))
-    }
-}
-
-/// Refuses a state with another weight decay or clipping. The factor of the rate changes in a run, and is part of its state.
-fn check_options(there: &StepOptions, here: &StepOptions) -> Result<(), StepError> {
-    let clip = |options: &StepOptions| options.clip.map_or("none".to_string(), |norm| norm.to_string());
-    let (what, there, here) = if there.weight_decay != here.weight_decay {
-        ("weight decay", there.weight_decay.to_string(), here.weight_decay.to_string())
-    } else if there.clip != here.clip {
-        ("clipping norm", clip(there), clip(here))
-    } else {
-        return Ok(());
-    };
-    let why = format!("its {what} is {there}, and here it is {here}; set the same before loading");
-    Err(StepError::Record(why))
 }
 
 impl<M: Optimizer + Clone + PartialEq + Serialize + DeserializeOwned> Stepper<M> {
@@ -159,7 +101,9 @@ impl<M: Optimizer + Clone + PartialEq + Serialize + DeserializeOwned> Stepper<M>
         let text = reader.metadata().get(KEY);
         let text = text.ok_or_else(|| StepError::Record("it is not the state of a `Stepper`".to_string()))?;
         let saved = Saved::read(text.as_bytes(), &self.made_for)?;
-        check_options(&saved.options, &self.options)?;
+        if let Some(difference) = saved.options.difference(&self.options) {
+            return Err(StepError::Record(difference));
+        }
         let mut tensors = HashMap::new();
         for tensor in reader.into_tensors()? {
             let (name, dtype, shape, _, bytes) = tensor.into_parts()?;

@@ -6,11 +6,10 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
-use untuned::{Average, Method, MethodSpec, Optimizer, RunInfo, Session, StepKind, StepOptions};
+use untuned::{Average, MadeFor, Method, MethodSpec, Optimizer, RunInfo, Session, StepKind, StepOptions};
 
 use crate::module::{Taken, check_same};
 use crate::reads::Reads;
-use crate::record::MadeFor;
 use crate::space::{Parameters, Slot, Vector};
 use crate::{Accumulated, StepError};
 

@@ -19,9 +19,8 @@ use crate::Error;
 pub struct Config<M = Method> {
     /// The method before its first step: anything that implements [`untuned::Optimizer`], so also any [`untuned::StepRule`].
     pub method: M,
-    /// What messages and files call the method: its text and the number of steps, or only its [name](Optimizer::name) where it was
-    /// not made from a text. A file is not loaded where it has another description, or where its method began with other numbers.
-    pub description: String,
+    /// The text that the method was made from, and the number of steps, where there is one. Messages and files have it.
+    pub text: Option<(String, u64)>,
     /// `λ` in `x·(1 − η·λ)`. With a scalar rule all variables decay, with an optimizer those of two or more dimensions. At first it is
     /// [the method's own](Optimizer::default_weight_decay).
     pub weight_decay: f64,
@@ -47,7 +46,7 @@ impl Config {
     pub fn new(method: &str, steps: u64) -> Result<Config, Error> {
         let spec: MethodSpec = method.parse()?;
         let config = Config::of(spec.build(&RunInfo::new(steps))?);
-        Ok(Config { description: format!("`{spec}` for {steps} steps"), ..config })
+        Ok(Config { text: Some((spec.to_string(), steps)), ..config })
     }
 }
 
@@ -55,7 +54,7 @@ impl<M: Optimizer> Config<M> {
     /// Any method, with no step option but its own weight decay.
     pub fn of(method: M) -> Config<M> {
         Config {
-            description: format!("`{}`", method.name()),
+            text: None,
             weight_decay: method.default_weight_decay(),
             method,
             clip: None,

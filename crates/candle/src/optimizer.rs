@@ -3,7 +3,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
 use candle_nn::VarMap;
-use untuned::{Average, Method, Optimizer, Refusal, Report, Session, SessionError, Space as _, space};
+use untuned::{MadeFor, Method, Optimizer, Refusal, Report, Session, SessionError, Space as _, space};
 
 use crate::config::check;
 use crate::space::Tensors;
@@ -39,10 +39,7 @@ pub struct Untuned<M = Method> {
     pub(crate) variables: Vec<Variable>,
     /// The variables' own tensors: to change one is to change the variable.
     pub(crate) x: Vec<Tensor>,
-    /// The method before its first step, and its description: what it is loaded into must have the same.
-    pub(crate) fresh: M,
-    pub(crate) description: String,
-    pub(crate) average: Option<Average>,
+    pub(crate) made_for: MadeFor<M>,
     /// Whether a device failed in the middle of a change.
     pub(crate) broken: bool,
 }
@@ -84,7 +81,7 @@ impl<M: Optimizer + Clone> Untuned<M> {
         config.check()?;
         let variables = variables::trained(variables, &config)?;
         let options = config.options();
-        let Config { method, description, average, fused, .. } = config;
+        let Config { method, text, average, fused, .. } = config;
         let x: Vec<_> = variables.iter().map(|variable| variable.var.as_tensor().clone()).collect();
         let decays = |var: &Var| method.decays_everything() || var.rank() >= 2;
         let mut space = Tensors::new(&variables, decays, fused);
@@ -101,7 +98,8 @@ impl<M: Optimizer + Clone> Untuned<M> {
         session.options = options;
         session.start(&x)?;
         session.space().check()?;
-        Ok(Untuned { session, variables, x, fresh: method, description, average, broken: false })
+        let made_for = MadeFor { text, average, ..MadeFor::new(method) };
+        Ok(Untuned { session, variables, x, made_for, broken: false })
     }
 }
 
@@ -290,6 +288,8 @@ fn check_loss(loss: &Tensor) -> Result<(), Error> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use candle_core::{DType, Device};
+
+    use untuned::Average;
 
     use super::*;
     use crate::space::READS;

@@ -10,7 +10,7 @@ use safetensors::SafeTensors;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use untuned::{Average, Optimizer, SessionState, Space as _, StepOptions};
+use untuned::{MadeFor, Optimizer, SessionState, Space as _, StepOptions};
 
 use crate::config::check;
 use crate::variables::Variable;
@@ -19,8 +19,8 @@ use crate::{Error, Untuned};
 /// The key of the metadata.
 const KEY: &str = "untuned";
 
-/// The layout of the numbers. Files of the first have none, and those of the second do not say how the method began.
-const FORMAT: u64 = 3;
+/// The layout of the numbers. Files of the first have none.
+const FORMAT: u64 = 4;
 
 /// The vector of the variables themselves, beside the names of the session's vectors.
 const VARIABLES: &str = "variables";
@@ -30,48 +30,10 @@ const VARIABLES: &str = "variables";
 #[serde(deny_unknown_fields)]
 struct Numbers {
     format: u64,
-    made_for: MadeFor,
-    rate: f64,
+    made_for: MadeFor<Value>,
+    options: StepOptions,
     scales: Vec<f64>,
     session: Value,
-}
-
-/// What must be the same.
-#[derive(PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MadeFor {
-    description: String,
-    /// The method before its first step.
-    fresh: Value,
-    weight_decay: f64,
-    clip: Option<f64>,
-    average: Option<Average>,
-}
-
-impl MadeFor {
-    /// What is different here, in words; nothing where a state may be loaded.
-    fn difference(&self, here: &MadeFor) -> Option<String> {
-        if self == here {
-            return None;
-        }
-        // Where one description stands for two methods, their numbers tell them apart.
-        let ambiguous = self.description == here.description && self.fresh != here.fresh;
-        let words = |made: &MadeFor| {
-            let mut words = made.description.clone();
-            if ambiguous {
-                words += &format!(" that began as {}", made.fresh);
-            }
-            words += &format!(", weight decay {}", made.weight_decay);
-            if let Some(clip) = made.clip {
-                words += &format!(", clipped to {clip}");
-            }
-            if let Some(average) = made.average {
-                words += &format!(", averaged ({average:?})");
-            }
-            words
-        };
-        Some(format!("it was saved with {}, and here is {}", words(self), words(here)))
-    }
 }
 
 impl<M: Optimizer> Untuned<M> {
@@ -95,7 +57,7 @@ impl<M: Optimizer> Untuned<M> {
         let numbers = Numbers {
             format: FORMAT,
             made_for: self.made_for().map_err(failed)?,
-            rate: self.session.options.rate,
+            options: self.session.options,
             scales: self.session.space().scales.clone(),
             session: serde_json::to_value(self.session.save()).map_err(failed)?,
         };
@@ -150,7 +112,9 @@ impl<M: Optimizer> Untuned<M> {
             )));
         }
         let numbers: Numbers = serde_json::from_value(numbers).map_err(failed)?;
-        if let Some(difference) = numbers.made_for.difference(&self.made_for().map_err(failed)?) {
+        let here = self.made_for().map_err(failed)?;
+        let difference = numbers.made_for.difference(&here, Value::to_string);
+        if let Some(difference) = difference.or_else(|| numbers.options.difference(&self.session.options)) {
             return Err(wrong(difference));
         }
         let state: SessionState<M> = serde_json::from_value(numbers.session).map_err(failed)?;
@@ -189,18 +153,19 @@ impl<M: Optimizer> Untuned<M> {
             Ok::<(), Error>(())
         })?;
         self.session.space_mut().scales = numbers.scales;
-        self.session.options.rate = numbers.rate;
+        self.session.options.rate = numbers.options.rate;
         self.broken = false;
         Ok(())
     }
 
-    fn made_for(&self) -> Result<MadeFor, serde_json::Error>
+    /// How the run began, the method as a file has it.
+    fn made_for(&self) -> Result<MadeFor<Value>, serde_json::Error>
     where
         M: Serialize,
     {
-        let StepOptions { weight_decay, clip, .. } = self.session.options;
-        let (description, fresh) = (self.description.clone(), serde_json::to_value(&self.fresh)?);
-        Ok(MadeFor { description, fresh, weight_decay, clip, average: self.average })
+        let MadeFor { name, method, text, average } = &self.made_for;
+        let method = serde_json::to_value(method)?;
+        Ok(MadeFor { name: name.clone(), method, text: text.clone(), average: *average })
     }
 
     /// Every tensor, with its name in a file: the variables, then the session's vectors.

@@ -51,6 +51,7 @@ pub mod average;
 pub mod catalog;
 pub mod formula;
 pub mod interpreter;
+pub mod made_for;
 pub mod minimize;
 pub mod optimizer;
 pub mod optimizers;
@@ -65,6 +66,7 @@ pub mod vector;
 
 pub use average::Average;
 pub use catalog::{MethodSpec, catalog};
+pub use made_for::MadeFor;
 pub use minimize::{Minimizer, Outcome, Run, minimize};
 pub use optimizer::{Optimizer, SessionError, StateVector, StepContext, StepOptions, Vectors};
 pub use optimizers::Method;

@@ -133,7 +133,7 @@ fn files_of_own_methods() {
     assert!(error.contains("its numbers are of another method than it says"), "{error}");
     let mut signs = Run::new(Config::of(SIGNS), &START, MATRIX, DType::F32);
     let error = signs.optimizer.load(&path).unwrap_err().to_string();
-    assert!(error.contains("saved with `Keeper`") && error.contains("here is `SignMomentum`"), "{error}");
+    assert!(error.contains("the state of `Keeper`") && error.contains("this is `SignMomentum`"), "{error}");
 }
 
 /// A file of a method that was made with its type says what the method began as: its name does not tell its parameters.
@@ -152,7 +152,7 @@ fn files_of_other_parameters() {
         }
         saved.optimizer.save(&path).unwrap();
         let error = here.optimizer.load(&path).unwrap_err().to_string();
-        let (there, ours) = error.split_once(", and here is ").unwrap();
+        let (there, ours) = error.split_once(", and this is ").unwrap();
         assert!(there.contains("began as") && there.contains(words[0]), "{error}");
         assert!(ours.contains("began as") && ours.contains(words[1]), "{error}");
         assert_eq!((here.optimizer.steps(), here.x()), (0, START.to_vec()));

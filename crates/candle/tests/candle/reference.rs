@@ -13,7 +13,7 @@ fn config(spec: &str, fused: bool) -> Config {
 
 /// The largest error of the points of a run with Candle's variables whose gradients are those at the reference's points.
 fn error(config: Config, dtype: DType) -> f64 {
-    let spec = config.description.clone();
+    let spec = config.text.clone().unwrap().0;
     let mut reference = Reference::new(&config, &START, MATRIX);
     let mut run = Run::new(config, &START, MATRIX, dtype);
     let mut worst: f64 = 0.0;
