@@ -76,3 +76,46 @@ impl StepOptions {
         Some(format!("its {what} is {there}, and here it is {here}; set the same before loading"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(name: &str, steps: Option<u64>) -> MadeFor<u8> {
+        let text = steps.map(|steps| ("dog".to_string(), steps));
+        MadeFor { name: name.to_string(), method: 1, text, average: None }
+    }
+
+    #[test]
+    fn what_is_different_is_said() {
+        let says = |there: &MadeFor<u8>, here: &MadeFor<u8>| there.difference(here, u8::to_string);
+        let (typed, read) = (made("dog", None), made("dog", Some(20)));
+        for (there, here) in [(&typed, &typed), (&read, &read), (&typed, &read), (&made("", None), &read)] {
+            assert_eq!(says(there, here), None);
+        }
+        let words = |there: &MadeFor<u8>, here: &MadeFor<u8>| says(there, here).expect("they differ");
+        assert_eq!(
+            words(&typed, &made("cat", None)),
+            "it is the state of `dog` that began as 1, and this is `cat` that began as 1"
+        );
+        let longer = made("dog", Some(30));
+        assert_eq!(
+            words(&read, &longer),
+            "it is the state of `dog` for 20 steps, and this is `dog` for 30 steps"
+        );
+        let other = MadeFor { method: 2, ..read.clone() };
+        assert!(says(&read, &other).is_some());
+        let averaged = MadeFor { average: Some(Average::Uniform), ..read.clone() };
+        assert!(words(&read, &averaged).ends_with("this is `dog` for 20 steps, averaged (Uniform)"));
+    }
+
+    #[test]
+    fn other_options_are_said_and_the_rate_is_not_one() {
+        let options = StepOptions { rate: 0.5, clip: Some(2.0), weight_decay: 0.1 };
+        assert_eq!(options.difference(&StepOptions { rate: 1.0, ..options }), None);
+        let decay = options.difference(&StepOptions { weight_decay: 0.0, ..options });
+        assert_eq!(decay.unwrap(), "its weight decay is 0.1, and here it is 0; set the same before loading");
+        let clip = options.difference(&StepOptions { clip: None, ..options });
+        assert_eq!(clip.unwrap(), "its clipping norm is 2, and here it is none; set the same before loading");
+    }
+}
