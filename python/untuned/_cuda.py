@@ -1,4 +1,4 @@
-"""Steps on an NVIDIA GPU. They never wait for it: what a step decides is decided when the GPU comes there."""
+"""Steps on an NVIDIA GPU. They do not wait for it: what a step decides is decided when the GPU comes there."""
 
 from __future__ import annotations
 

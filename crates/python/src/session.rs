@@ -54,7 +54,7 @@ pub struct Session {
     spec: MethodSpec,
     average: Option<Average>,
     options: Vec<TensorOptions>,
-    /// The tensors of the last step.
+    /// The tensors that were read last.
     last: Option<Read>,
     /// Makes the steps where the parameters are on a GPU. The session has its numbers once it is [settled](Session::settle).
     engine: Option<Engine>,
@@ -94,11 +94,14 @@ pub fn refused(refusal: Refusal) -> PyErr {
 }
 
 impl Session {
-    fn read(&self, lists: &Lists<'_, '_>) -> PyResult<Read> {
+    /// Reads the tensors of a step, and remembers them.
+    fn read(&mut self, lists: &Lists<'_, '_>) -> PyResult<Read> {
         if lists.state.len() != self.session.vector_names().len() {
             return Err(PyValueError::new_err("the list of state vectors has another length"));
         }
-        tensors::read(&self.options, lists, self.last.as_ref())
+        let read = tensors::read(&self.options, lists, self.last.as_ref())?;
+        self.last = Some(read.clone());
+        Ok(read)
     }
 
     /// The engine, where the tensors are on its GPU.
@@ -237,9 +240,7 @@ impl Session {
         gather: Option<Py<PyAny>>,
     ) -> PyResult<(f64, f64)> {
         let lists = Lists { parameters, gradients: Some(gradients), state: &state, to: None };
-        let read = self.read(&lists)?;
-        let Read { tensors, mut x, mut gradient, state, .. } = read.clone();
-        self.last = Some(read);
+        let Read { tensors, mut x, mut gradient, state, .. } = self.read(&lists)?;
         gradient.factor = grad_factor;
         self.set_addresses(&tensors, state, threads);
         (self.session.options.rate, self.session.options.weight_decay) = (rate, weight_decay);
@@ -294,9 +295,7 @@ impl Session {
         sums: u64,
     ) -> PyResult<()> {
         let lists = Lists { parameters, gradients: Some(gradients), state: &state, to: None };
-        let read = self.read(&lists)?;
-        let Read { device, tensors, x, gradient, state, to } = read.clone();
-        self.last = Some(read);
+        let Read { device, tensors, x, gradient, state, to } = self.read(&lists)?;
         let tensors = cuda::Tensors::new(tensors, x, gradient, state, to);
         let loss = match (loss, loss_address) {
             (Some(loss), _) => Loss::Known(loss),

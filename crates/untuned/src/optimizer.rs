@@ -255,7 +255,7 @@ pub struct StepContext<'a, S: Space> {
     pub(crate) measured: usize,
     pub(crate) sums: &'a mut S::Sums,
     pub(crate) values: &'a mut Vec<f64>,
-    /// What is known of the point. It is filled where it stands: every copy of a number on its way to a rule takes 1 to 2 ns.
+    /// What is known of the point. It is filled where it stands: beside a rule, copies of it take long.
     pub(crate) seen: &'a mut Observation,
 }
 

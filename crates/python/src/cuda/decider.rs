@@ -19,7 +19,7 @@ use untuned_cuda::device::{Context, Pinned};
 use super::launch::Stream;
 use super::lock;
 
-/// The longest and the shortest pause between two looks.
+/// The shortest and the longest pause between two looks.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_micros(200)];
 /// What part of the time that a step has waited a pause may be.
 const PART: u32 = 256;

@@ -1,4 +1,4 @@
-//! Steps on an NVIDIA GPU that never wait for it.
+//! Steps on an NVIDIA GPU that do not wait for it.
 //!
 //! A step is given to the device whole, before anybody knows what its gradient is: passes that measure, a copy of the sums to the host,
 //! a wait for what the host decides, a copy of that to the device, passes that change the parameters. What decides is the scalar part of
